@@ -18,10 +18,10 @@ from planner.api.answer import Answer, Shown
 from planner.api.layout_estimate import LayoutEstimate
 from planner.base.errors import InputError, LayoutError
 from planner.base.files import check_writable, write_text
-from planner.base.units import GIB
+from planner.base.units import GIB, format_seconds
 from planner.report import records, tables
 from planner.report.difference import why_record, why_view
-from planner.report.plots import draw_layouts
+from planner.report.plots import draw_layouts, draw_plan
 from planner.report.records import layout_frame
 from planner.search import Recommendation
 from planner.search.scan import every_estimate
@@ -181,20 +181,20 @@ class Plan(Shown, Sequence[LayoutEstimate]):
         loss: float | None = None,
         why: Sequence[str] = (),
     ) -> None:
-        """Write a report, in seconds: .html to read and play with, one file; .png or .pdf of its plots.
+        """Write a report to read and play with, in seconds: one file for a browser.
 
         why: what `Plan.why` is asked, for the page to answer. curve: with the shortest time to train on `tokens`, or to
         a `loss` in nats per token; else compute-optimal.
 
         Raises:
-            InputError: another suffix, or a number out of range.
+            InputError: a suffix other than .html, or a number out of range.
             OutputError: the path can't be written.
         """
         from planner.api.reports import write_report
 
         target = Path(path)
-        if target.suffix not in (".html", ".png", ".pdf"):
-            raise InputError(f"path is {target}; allowed: one that ends in .html, .png or .pdf")
+        if target.suffix != ".html":
+            raise InputError(f"path is {target}; allowed: one that ends in .html")
         check_writable(target)
         command = (
             f"planner.recommend({self.setup.model.name!r}, {self.setup.cluster.name!r}, gpus={self.gpus}, "
@@ -228,11 +228,10 @@ class Plan(Shown, Sequence[LayoutEstimate]):
         return layout_frame(every, slice(None))
 
     def plot(self) -> Figure:
-        """Step time against memory of the Pareto front, as a figure. Raises LayoutError if nothing fits."""
-        from planner.report.slides import front_figure
-
-        _ = self.best
-        return front_figure(self.found, self.setup.cluster.accelerator.memory_bytes)
+        """The Pareto front of step time and memory, and the best layout's parts. Raises LayoutError if nothing fits."""
+        best = self.best.to_dict()
+        title = f"{self._title}: {tables.layout_text(best['layout'])}, {format_seconds(best['step_time_s'])} per step"
+        return draw_plan(title, self.found, self.setup.cluster.accelerator.memory_bytes, best)
 
     def why(self, wanted: str) -> Answer:
         """Why the best isn't otherwise, and the best that is: `wanted` such as "tp=8,recompute=full".

@@ -15,7 +15,7 @@ from planner.api.alternatives import reasons
 from planner.api.anchored import interval_s, trust
 from planner.api.training import MOST_GPUS
 from planner.base.errors import LayoutError
-from planner.base.files import write_bytes, write_text
+from planner.base.files import write_text
 from planner.exporters.plan_export import TARGETS, export_plan
 from planner.report.plan_report import Curve, ExportText, PlanReport, shown_layouts
 from planner.report.tables import question_title
@@ -85,15 +85,10 @@ def gather_report(
 
 
 def write_report(path: Path, report: PlanReport) -> None:
-    """Write a report by the path's suffix: .html, .png or .pdf. Raises OutputError if the path can't be written."""
-    if path.suffix == ".html":
-        from planner.report.html import html_page
+    """Write a report as a page. Raises OutputError if the path can't be written."""
+    from planner.report.html import html_page
 
-        write_text(path, html_page(report))
-    else:
-        from planner.report.slides import slides
-
-        write_bytes(path, slides(report, path.suffix))
+    write_text(path, html_page(report))
 
 
 def simulate_shown(setup: Setup, found: Recommendation) -> dict[int, StepSimulation]:

@@ -19,7 +19,7 @@ from planner.base.arrays import Array
 from planner.base.errors import InputError
 from planner.calibration.anchor import Anchor
 from planner.report.calibration import publications_view, scores_view
-from planner.report.plots import bars, figure_of
+from planner.report.plots import accuracy_panel, bars, figure_of
 from planner.validation import Predictions, scores, shipped_files
 from planner.validation.errors import held_out_mape
 from planner.validation.interval import held_shares
@@ -91,8 +91,6 @@ class Validated(Shown):
 
     def plot(self) -> Figure:
         """The errors of all runs, and the mean error of each source, as fitted and held out."""
-        from planner.report.slides import accuracy_panel
-
         errors = self.predictions.step_time_s / self.predictions.measured_s - 1.0
         rows = {
             n: [100 * x for x in (s["mape"], (self.unseen or {}).get(n)) if x is not None]

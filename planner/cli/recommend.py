@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The reports to write: an HTML page and pictures of its plots."""
+    """The report to write, a page for a browser, and the answer's pictures."""
 
     html: Annotated[Path | None, o.writes("--html", says="Write a report to read and play with: one file.")] = None
-    png: Annotated[Path | None, o.writes("--png", says="Write the report's plots as one picture.")] = None
-    pdf: Annotated[Path | None, o.writes("--pdf", says="Write the report's plots as slides.")] = None
+    svg: o.Svg = None
+    png: o.Png = None
     tokens: Annotated[
         float | None,
         o.writes(
@@ -41,11 +41,6 @@ class Report:
         bool, o.writes("--curve/--no-curve", says="In a report: the shortest time to train (takes seconds).")
     ] = True
 
-    @property
-    def paths(self) -> list[Path]:
-        """Files to write."""
-        return [path for path in (self.html, self.png, self.pdf) if path is not None]
-
     def check(self) -> None:
         """Asks before the search whether the files can be written. Raises as `planner.cli.options.check_files`.
 
@@ -53,15 +48,19 @@ class Report:
         """
         from planner.base.errors import InputError
 
-        o.check_files({"--html": (self.html, ".html"), "--png": (self.png, ".png"), "--pdf": (self.pdf, ".pdf")})
+        o.check_files({"--html": (self.html, ".html"), "--svg": (self.svg, ".svg"), "--png": (self.png, ".png")})
         for option, value in (("--tokens", self.tokens), ("--loss", self.loss)):
-            if value is not None and not (self.curve and self.paths):
-                rule = "allowed: with --html, --png or --pdf, and no --no-curve"
+            if value is not None and not (self.curve and self.html):
+                rule = "allowed: with --html, and no --no-curve"
                 raise InputError(f"{option} is {value:g}, for a report's curve; {rule}")
 
     def write(self, plan: Plan, answers: list[Answer]) -> None:
-        """Write every report that is asked for; stderr says what was written."""
-        if not self.paths:
+        """Write what is asked for; stderr says what was written. A picture is of a layout that fits."""
+        for path in (self.svg, self.png):
+            if path is not None and len(plan):
+                plan.save_picture(path)
+                _written(path)
+        if self.html is None:
             return
         from planner.api.reports import write_report
 
@@ -69,10 +68,13 @@ class Report:
         shown = plan.gathered(
             command, curve=self.curve, tokens=self.tokens, loss=self.loss, answers=answers, working=o.working
         )
-        for path in self.paths:
-            with o.working("drawing"):
-                write_report(path, shown)
-            typer.echo(f"{path}: {path.stat().st_size / 1e3:,.0f} kB", err=True)
+        with o.working("drawing"):
+            write_report(self.html, shown)
+        _written(self.html)
+
+
+def _written(path: Path) -> None:
+    typer.echo(f"{path}: {path.stat().st_size / 1e3:,.0f} kB", err=True)
 
 
 @positional
@@ -132,7 +134,8 @@ def command(
     else:
         o.print_view(*plan.lines, *(part for answer in answers for part in ("", answer.view)))
     if not len(plan):
-        for path in ([save] if save is not None else []) + [file for _, file in targets]:
+        wanted_files = [path for path in (save, report.svg, report.png) if path is not None]
+        for path in wanted_files + [file for _, file in targets]:
             typer.echo(f"planner: nothing fits, so {path} was not written", err=True)
         o.finish(1)
     write_best(targets, plan, base)

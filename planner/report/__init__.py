@@ -1,1 +1,1 @@
-"""Results drawn for people and programs: tables, JSON records, pages, slides. Nothing here searches or simulates."""
+"""Results drawn for people and programs: tables, JSON records, pages, pictures. Nothing here searches or simulates."""

@@ -7,13 +7,18 @@ from functools import partial
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from planner.base.units import DAY
+import numpy as np
+
+from planner.base.arrays import Array
+from planner.base.units import DAY, GIB
 from planner.report.tables import MEMORY, PARTS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-BLUE, PURPLE = "#0a5fd0", "#7a5cc4"
+    from planner.search import Recommendation
+
+BLUE, PURPLE, RED = "#0a5fd0", "#7a5cc4", "#b42318"
 SERIES = (BLUE, "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#6b6b6b", "#000000")
 WIDE, ROW = 6.0, 0.24  # inches of a panel, and of a bar
 LOG_FROM, DECADES = 10.0, 1000.0  # largest over smallest: from here logarithmic, up to here 1, 2, 5 of each marked
@@ -168,3 +173,37 @@ def draw_fewest(title: str, r: Record) -> Figure:
     """Days of every number of GPUs that was tried."""
     tried = sorted((row for row in r["tried"] if row["fits"]), key=lambda row: row["gpus"])
     return figure_of(title, partial(curves, lines=[("tried", tried)], keys=("gpus", "days"), units=("GPUs", "days")))
+
+
+def draw_plan(title: str, found: Recommendation, memory_bytes: float, record: Record) -> Figure:
+    """The recommended layout on the front of step time against memory, and its step and memory by part."""
+    front = partial(front_panel, found=found, capacity_gib=memory_bytes / GIB, i=int(found.best[0]))
+    return figure_of(title, front, *parts(record), bars=len(record["time_s"]))
+
+
+def front_panel(axis: Any, found: Recommendation, capacity_gib: float, i: int) -> None:
+    """Step time against memory: the front, and the layout."""
+    x = found.estimate
+    rows = found.front[x.step_time_s[found.front] <= 4 * x.step_time_s[i]]
+    memory, step = x.memory_bytes[rows] / GIB, x.step_time_s[rows]
+    axis.step(memory, step, where="pre", color=BLUE, linewidth=1.2, alpha=0.7)
+    axis.plot(memory, step, "o", color=BLUE, markersize=5, label="front")
+    axis.plot(x.memory_bytes[i] / GIB, x.step_time_s[i], "D", color=BLUE, markersize=10, label="recommended")
+    axis.axvline(capacity_gib, color=RED, linestyle="--", linewidth=1, label="the GPU's memory")
+    axis.set_xlim(left=0)
+    axis.set(title="Time against memory", xlabel="memory of the fullest rank, GiB", ylabel="seconds per step")
+    axis.legend(frameon=False)
+    axis.grid(alpha=0.3)
+
+
+def accuracy_panel(axis: Any, errors: Array) -> None:
+    """Errors of predicted step times on measured runs."""
+    low, high = np.quantile(100 * errors, [0.1, 0.9])
+    axis.hist(100 * np.clip(errors, -0.4, 0.4), bins=40, range=(-40, 40), color=BLUE)
+    axis.axvspan(low, high, color=BLUE, alpha=0.12, label=f"80 %: {low:+.1f} to {high:+.1f} %")
+    axis.set(
+        title=f"Errors on {len(errors):,} measured runs",
+        xlabel="predicted over measured step time, less 1, %",
+        ylabel="runs",
+    )
+    axis.legend(frameon=False, fontsize=9)

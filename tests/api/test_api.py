@@ -206,7 +206,7 @@ def test_a_report_is_written_of_a_plan(plan, tmp_path):
     text = (tmp_path / "a.html").read_text()
     assert "llama-13b on 16 GPUs of dgx-a100-80gb" in text
     assert "pretrain_gpt.py" in text
-    plan.report(tmp_path / "a.png", curve=False)
+    plan.save_picture(tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(planner.InputError, match="svg"):
         plan.report(tmp_path / "a.svg")
