@@ -13,7 +13,7 @@ from planner.layouts import Attention, Layouts, Precision, Recompute, Split
 from planner.models import from_shape, load_model
 from planner.search import Fixed, default_attention, recommend
 from planner.search.scan import estimate_all, sample, search
-from planner.search.space import Request, by_ends, by_last
+from planner.search.space import Request, by_ends, by_last, space
 from planner.setup import Setup
 from planner.step.estimate import estimate
 from planner.step.legality import legal
@@ -130,9 +130,12 @@ def test_a_table_s_estimate_does_not_depend_on_the_chunk(monkeypatch):
     assert np.array_equal(whole.memory_bytes, pieces.memory_bytes)
 
 
-@pytest.mark.parametrize("every", [1, 7])
-def test_a_sample_is_of_every_so_manyth_layout(every):
+@pytest.mark.parametrize(("every", "chunk"), [(1, 10**6), (7, 10**6), (7, 300)])
+def test_a_sample_is_of_every_so_manyth_layout(every, chunk, monkeypatch):
+    """Counted on from grid to grid, where there are several."""
     asked = Request(gpus=8, global_batch=16, fixed=Fixed(), **COMMON)
+    monkeypatch.setattr("planner.search.scan.space", lambda *of: space(*of[:3], chunk))
+    assert (len(list(space(SMALL, CLUSTER, asked, chunk))) > 3) == (chunk == 300)
     whole = sample(Setup(SMALL, CLUSTER, MEGATRON), asked, 1)
     some = sample(Setup(SMALL, CLUSTER, MEGATRON), asked, every)
     assert len(whole.layouts) == search(Setup(SMALL, CLUSTER, MEGATRON), asked).legal

@@ -146,13 +146,16 @@ def test_simulated_seconds_and_bytes_stand_in_for_the_closed_form():
 
 
 def test_what_a_timeline_takes_longer_is_bubble_and_what_it_takes_less_than_no_bubble_is_of_the_slow_ranks():
-    """Ranks of unlike work: 0.1 s beyond the work is bubble, a third of the imbalance below it comes off that."""
-    layouts = Layouts.of(pp=[8, 8], micro_batch=1, global_batch=64)
+    """Ranks of unlike work: 0.1 s beyond the work is bubble, a third of the imbalance below it comes off that.
+
+    No more comes off it than there is, so that the parts always add up to the step.
+    """
+    layouts = Layouts.of(pp=[8, 8, 8], micro_batch=1, global_batch=64)
     closed = estimate(Setup(MODEL, CLUSTER, MEGATRON), layouts)
     bare, slow = closed.time.but_bubble_s[0], closed.time.imbalance_s[0]
     assert 0.0 < slow < 1.0
-    steps = np.array([bare + 0.1, bare - slow / 3.0])
-    done = closed.with_simulated(np.array([0, 1]), steps, closed.memory_bytes)
-    assert done.time.bubble_s == pytest.approx([0.1, 0.0], abs=1e-12)
-    assert done.time.imbalance_s == pytest.approx([slow, slow * 2.0 / 3.0])
+    steps = np.array([bare + 0.1, bare - slow / 3.0, bare - slow * 1.5])
+    done = closed.with_simulated(np.arange(3), steps, closed.memory_bytes)
+    assert done.time.bubble_s == pytest.approx([0.1, 0.0, -slow / 2.0], abs=1e-12)
+    assert done.time.imbalance_s == pytest.approx([slow, slow * 2.0 / 3.0, 0.0], abs=1e-12)
     assert done.step_time_s == pytest.approx(steps)
