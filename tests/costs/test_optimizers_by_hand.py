@@ -15,7 +15,8 @@ from planner.costs.memory.bytes_per_parameter import (
 from planner.costs.network.data_parallel import data_traffic
 from planner.costs.optimizer import muon_s, optimizer_s, orthogonal_s
 from planner.costs.parameters import RankParameters
-from planner.layouts import GradDtype, OptimizerKind, Precision
+from planner.layouts import GradDtype, Layouts, OptimizerKind, Precision
+from planner.models.transformer import stack
 from planner.step.legality import first_broken
 from tests.costs.toy import BYTES, CLUSTER, FLOP, FRAMEWORK, GPT, MOE, case, device, layout
 
@@ -106,6 +107,21 @@ def test_muon_takes_experts_one_by_one():
     experts = RankParameters(layers=np.zeros(1), experts=np.array([2 * 384.0]), ends=np.zeros(1))
     chosen = layout(optimizer=OptimizerKind.MUON, dp=2, ep=2, zero=1)
     assert one(muon_s(case(FLOP, MOE, chosen), experts)) == pytest.approx(2 * (46_080 + 25_600))
+
+
+def test_muon_of_a_table_of_models_is_each_one_s_alone():
+    """A dense model beside one with experts, whose dense MLP is half as often there."""
+    models, held = (GPT, MOE), ((1536.0, 0.0), (1000.0, 768.0))
+
+    def of(numbers, zero):
+        layers, experts = (np.array([held[i][part] for i in numbers]) for part in (0, 1))
+        own = RankParameters(layers=layers, experts=experts, ends=np.zeros(len(numbers)))
+        table = Layouts.concatenate([layout(optimizer=OptimizerKind.MUON, dp=2, zero=zero) for _ in numbers])
+        model = models[numbers[0]] if len(numbers) == 1 else stack(models, np.array(numbers))
+        return muon_s(case(FLOP, model, table), own).tolist()
+
+    for zero in (0, 1):
+        assert of([0, 1], zero) == pytest.approx([*of([0], zero), *of([1], zero)])
 
 
 def test_muon_adds_its_products_to_the_update():

@@ -73,6 +73,10 @@ def test_numbers_out_of_range_are_refused_before_any_search(settled, said):
     assert what_is_fixed(zero=0) == Fixed(zero=(0,))
 
 
+def test_sharding_over_no_ranks_is_said():
+    assert "zero 1: zero above 0 needs dp * cp above 1, ranks to shard over" in refused(pp=64, zero=1)
+
+
 def test_a_named_schedule_that_leaves_no_second_stage_is_part_of_the_conflict():
     """Two GPUs are both context ranks: cp does divide them."""
     fixed = replace(what_is_fixed(schedule="interleaved", cp=2), pipelined=True)
