@@ -186,6 +186,19 @@ def test_attention_by_kernel():
     assert values(attention_s(case(short, GPT, flash))) == [4 * 24576 * causal, 10 * 24576 * causal]
 
 
+def test_scores_in_fp32_are_as_fast_as_in_16_bits_up_to_their_own_products():
+    """Of peaks of 8 and 1 FLOP/s 16 bits reach a quarter, 2; fp32 its own products' half, not a quarter of its own."""
+    fused, wide = layout(attention=Attention.FUSED), layout(attention=Attention.FUSED, precision=Precision.FP32)
+    of = accelerator(flops=1.0, attention_matrix_fraction=0.25, matrix_fraction={"fp16": 1.0, "bf16": 1.0, "fp32": 0.5})
+    of = replace(of, peak_flops={"fp16": 8.0, "bf16": 8.0, "fp32": 1.0})
+    assert values(attention_s(case(of, GPT, fused)))[0] == 24576 / 2.0
+    assert values(attention_s(case(of, GPT, wide)))[0] == 24576 / 0.5
+    near = replace(of, peak_flops={"fp16": 1.2, "bf16": 1.2, "fp32": 1.0})
+    assert values(attention_s(case(near, GPT, wide)))[0] == pytest.approx(24576 / 0.3)
+    alone = replace(of, peak_flops={"fp32": 1.0})
+    assert values(attention_s(case(alone, GPT, wide)))[0] == 24576 / 0.25
+
+
 def test_passes_over_memory():
     """Elements: hidden 384, queries and keys 768, with values 1,152, inner 1,536; two bytes each."""
     flash, fused = layout(), layout(attention=Attention.FUSED)

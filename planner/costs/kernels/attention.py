@@ -115,7 +115,7 @@ def attention_s(case: Case, *, fp8: bool = False) -> tuple[Array, Array]:
         fused = kernel == Attention.FUSED
         passes = np.where(fused, FUSED_BYTES[pass_], UNFUSED_BYTES[pass_]) + dropout * DROPOUT_BYTES[pass_]
         # Every product computes with d of a head and crosses the scores once: whichever takes longer.
-        rate = e.attention_matrix_fraction * device.attention_rate * aligned_share(device, device.element_bytes, *heads)
+        rate = device.scores_share * device.attention_rate * aligned_share(device, device.element_bytes, *heads)
         compute_s = flop / 2.0 / rate
         product_s = products * np.maximum(compute_s, scores * wide * PRODUCT_BYTES / device.memory_rate)
         launches = kernels + np.where(fused, 0.0, 4.0)

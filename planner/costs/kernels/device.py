@@ -41,6 +41,8 @@ class Device:
     matrix_rate: achieved FLOP/s of a large product at each layout's precision, shape (n,).
     wide_rate: the same of products that stay in 16 bits where the layers' are in fp8 or nvfp4, shape (n,).
     attention_rate: peak FLOP/s of the 16-bit (or wider) type that attention runs in, shape (n,).
+    scores_share: of that peak, what unfused attention's products reach. A profile's share is of 16 bits; wider types
+    reach as many FLOP/s, up to what their own linear products do.
     element_bytes: bytes of an activation, shape (n,); matrix_bytes: bytes of a product's operand.
     """
 
@@ -48,6 +50,7 @@ class Device:
     matrix_rate: Array
     wide_rate: Array
     attention_rate: Array
+    scores_share: Array
     element_bytes: Array
     matrix_bytes: Array
 
@@ -70,11 +73,16 @@ class Device:
         wide = [min(p, Precision.BF16) for p in Precision]
         size = np.array([4.0, 4.0, 2.0, 2.0, 2.0, 2.0])
         operand = np.array([4.0, 4.0, 2.0, 2.0, 1.0, NVFP4_BYTES])
+        of_peak, scores = np.array([peak[p] for p in wide]), e.attention_matrix_fraction
+        most = np.array([fraction.get(p.name.lower(), np.nan) for p in wide])
+        with np.errstate(invalid="ignore"):  # a toy's peaks may be infinite
+            in_16_bits = scores * np.fmax(peak[Precision.FP16], peak[Precision.BF16]) / of_peak
         return Device(
             accelerator=accelerator,
             matrix_rate=rate[precision] * pace,
             wide_rate=rate[wide][precision] * pace,
-            attention_rate=np.array([peak[p] for p in wide])[precision] * pace,
+            attention_rate=of_peak[precision] * pace,
+            scores_share=np.fmax(scores, np.minimum(most, in_16_bits))[precision],
             element_bytes=size[precision],
             matrix_bytes=operand[precision],
         )
