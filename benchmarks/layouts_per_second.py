@@ -19,8 +19,9 @@ from time import process_time
 from planner.hardware import load_cluster, load_framework
 from planner.models import load_model
 from planner.search import Fixed, default_attention, default_precision, recommend
+from planner.search.request import Request
 from planner.search.scan import search
-from planner.search.space import Request, space
+from planner.search.space import space
 from planner.setup import Setup
 
 CASES = [

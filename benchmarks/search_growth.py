@@ -35,8 +35,8 @@ def one(name: str, cluster_name: str, gpus: int, batch: int) -> dict[str, float]
     from planner.hardware import load_cluster, load_framework
     from planner.models import load_model
     from planner.search import Fixed, default_attention, default_precision
+    from planner.search.request import Request
     from planner.search.scan import search
-    from planner.search.space import Request
 
     model, cluster = load_model(name), load_cluster(cluster_name)
     framework = load_framework(cluster.framework)

@@ -19,7 +19,7 @@ from planner.costs.memory.bytes_per_parameter import layer_parameter_bytes, redu
 from planner.costs.memory.rank import kept_bytes_of_layer
 from planner.costs.network import traffic
 from planner.costs.network.data_parallel import gathered_twice, shards_per_layer
-from planner.costs.parameters import rank_parameters, state_parameters
+from planner.costs.parameters import state_parameters
 from planner.hardware import load_accelerator, load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision, Recompute
 from planner.models import counts, load_model
@@ -81,7 +81,7 @@ def sent_bytes(case: Case) -> dict[str, float]:
     fakes = {"all_gather_s": once, "reduce_scatter_s": once, "all_reduce_s": twice, "all_to_all_s": once}
     with patch.multiple(traffic, **fakes):
         layer = traffic.layer_traffic(case)
-    own = rank_parameters(case.model, case.layouts, 1.0, False, False)
+    own = case.ranks.rank(1.0, False, False)
     shards = case.layouts.shards
     dense = own.layers * (shards - 1.0) / shards
     of_experts = traffic.groups(case.cluster, case.layouts)["expert_data"].ranks
@@ -104,7 +104,7 @@ def sent_bytes(case: Case) -> dict[str, float]:
 def observe(asked: dict[str, Any], framework: str) -> dict[str, Any]:
     """planner's figures of one layer: parameters, FLOP of products by pass, bytes kept, bytes sent by group."""
     case = counting_case(asked, framework)
-    own = rank_parameters(case.model, case.layouts, 1.0, False, False)
+    own = case.ranks.rank(1.0, False, False)
     cost = layer_cost(case)
     kept, _ = kept_bytes_of_layer(case)
 

@@ -243,7 +243,7 @@ def _slopes(runs: list[MeasuredRun], at: Array, cluster_of: LoadCluster, framewo
     return slopes_of(lambda shift: _predict(runs, shift, cluster_of, framework_of, True).step_time_s, at)
 
 
-def check_kind(run: MeasuredRun, own: Cluster, asked: Cluster) -> None:
+def check_kind(run: MeasuredRun, own: Cluster, cluster: Cluster) -> None:
     """Raises InputError if a run's accelerators or links are not those of the cluster that is asked about."""
     parts: dict[str, Callable[[Cluster], Any]] = {
         "accelerators": lambda c: c.accelerator.name, "links in a node": lambda c: c.node_link.name
@@ -251,8 +251,8 @@ def check_kind(run: MeasuredRun, own: Cluster, asked: Cluster) -> None:
     if run["n_gpus"] > own.gpus_per_node:
         parts["links between nodes"] = lambda c: c.network.name
     for what, of in parts.items():
-        if of(own) != of(asked):
+        if of(own) != of(cluster):
             raise InputError(
-                f"{run.path}: line {run.line}: the {what} of {run['cluster']} are {of(own)}, those of {asked.name} "
-                f"{of(asked)}; allowed with an anchor: runs on one kind of machine"
+                f"{run.path}: line {run.line}: the {what} of {run['cluster']} are {of(own)}, those of {cluster.name} "
+                f"{of(cluster)}; allowed with an anchor: runs on one kind of machine"
             )

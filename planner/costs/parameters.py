@@ -133,13 +133,6 @@ class RankParts:
         return RankParameters(layers=np.asarray(of_layers), experts=np.asarray(of_experts), ends=np.asarray(ends))
 
 
-def rank_parameters(
-    model: Transformer, layouts: Layouts, layers: Any, first: Any, last: Any, modules: Any = None, dense: Any = 0.0
-) -> RankParameters:
-    """Parameters of one rank, as `RankParts.rank` counts them; where several ranks are asked for, that is quicker."""
-    return RankParts(model=model, layouts=layouts).rank(layers, first, last, modules, dense)
-
-
 def state_parameters(own: RankParameters, layouts: Layouts, from_stage: int) -> Array:
     """Parameters whose state a rank holds, where ZeRO shards it from a stage on: experts over their own replicas."""
     shards, of_experts = layouts.state_shards[from_stage]

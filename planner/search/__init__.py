@@ -2,8 +2,7 @@
 
 from planner.search.found import Recommendation, largest_part
 from planner.search.ranking import OBJECTIVES, recommend
-from planner.search.request import attention_kernels, default_attention, default_precision
-from planner.search.space import Fixed
+from planner.search.request import Fixed, attention_kernels, default_attention, default_precision
 
 __all__ = [
     "OBJECTIVES",

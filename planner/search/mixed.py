@@ -71,27 +71,27 @@ class MixedWay:
     layers: tuple[tuple[int, ...], ...] = ()
 
 
-def mixed_ways(asked: MixedQuestion) -> list[MixedWay]:
+def mixed_ways(question: MixedQuestion) -> list[MixedWay]:
     """The best way of each kind on sets of groups, the fastest first. Raises LayoutError if there is no way."""
-    asked = replace(asked, alone=lru_cache(maxsize=None)(asked.alone))
-    n = len(asked.gpus)
+    question = replace(question, alone=lru_cache(maxsize=None)(question.alone))
+    n = len(question.gpus)
     found: list[MixedWay] = []
     refused: list[LayoutError] = []
     for size in [size for size in range(n, 0, -1) if n <= ALL_SETS or size in (n, n - 1, 1)]:
         for some in combinations(range(n), size):
             for way in (_replicas, _pipeline) if size > 1 else (_one_group,):
                 try:
-                    found.append(way(asked, some, NEAR * min((w.step_s for w in found), default=np.inf)))
+                    found.append(way(question, some, NEAR * min((w.step_s for w in found), default=np.inf)))
                 except LayoutError as error:
                     refused.append(error)
     if not found:
-        raise LayoutError(f"{asked.setups[0].model.name} trains on none of the groups; on the last: {refused[-1]}")
+        raise LayoutError(f"{question.setups[0].model.name} trains on none of the groups; on the last: {refused[-1]}")
     return sorted(found, key=lambda w: (w.step_s, len(w.groups), w.name))
 
 
-def _one_group(asked: MixedQuestion, some: tuple[int, ...], _: float) -> MixedWay:
-    step, layouts = asked.alone(some[0], asked.batch)
-    return MixedWay(name="one group", groups=some, step_s=step, layouts=(layouts,), batches=(asked.batch,))
+def _one_group(question: MixedQuestion, some: tuple[int, ...], _: float) -> MixedWay:
+    step, layouts = question.alone(some[0], question.batch)
+    return MixedWay(name="one group", groups=some, step_s=step, layouts=(layouts,), batches=(question.batch,))
 
 
 def shared_out(seconds: Callable[[int, int], float], groups: int, parts: int) -> tuple[int, ...]:
@@ -115,80 +115,80 @@ def shared_out(seconds: Callable[[int, int], float], groups: int, parts: int) ->
         has[slow], has[quick] = has[slow] - 1, has[quick] + 1
 
 
-def _replicas(asked: MixedQuestion, some: tuple[int, ...], _: float) -> MixedWay:
+def _replicas(question: MixedQuestion, some: tuple[int, ...], _: float) -> MixedWay:
     """Each group trains copies of its own on its part of the batch; gradients are summed between groups every step."""
-    parts = max(d for d in divisors(asked.batch) if d <= PARTS)
+    parts = max(d for d in divisors(question.batch) if d <= PARTS)
     if parts < len(some):
         raise LayoutError("a group has no part of the batch")
-    each, model = asked.batch // parts, asked.setups[0].model
+    each, model = question.batch // parts, question.setups[0].model
 
     def seconds(g: int, number: int) -> float:
         try:
-            return asked.alone(some[g], number * each)[0]
+            return question.alone(some[g], number * each)[0]
         except LayoutError:
             return float("inf")
 
     batches = tuple(n * each for n in shared_out(seconds, len(some), parts))
-    own = [asked.alone(g, b) for g, b in zip(some, batches, strict=True)]
+    own = [question.alone(g, b) for g, b in zip(some, batches, strict=True)]
     slowest, layouts = max(own, key=lambda x: x[0])
-    precision = asked.numerics[0]["precision"]
-    exchange = every_step(asked.setups[0].framework, precision, int(layouts.micro_batches[0]), model.num_layers)
-    links = [_between(asked, g) for g in some]
+    precision = question.numerics[0]["precision"]
+    exchange = every_step(question.setups[0].framework, precision, int(layouts.micro_batches[0]), model.num_layers)
+    links = [_between(question, g) for g in some]
     rate, latency = min(link[0] for link in links), max(link[1] for link in links)
     travel = share_s(exchange, float(counts.total_params(model)), len(some), rate, latency)
     step = slowest + float(exposed_s(exchange, travel, slowest))
     return MixedWay(name="replicas", groups=some, step_s=step, layouts=tuple(x[1] for x in own), batches=batches)
 
 
-def _between(asked: MixedQuestion, g: int) -> tuple[float, float]:
+def _between(question: MixedQuestion, g: int) -> tuple[float, float]:
     """Bytes/s that all nodes of a group send together to other groups, and the latency."""
-    cluster = asked.setups[g].cluster
-    link = asked.network or cluster.network
-    nics = -(-asked.gpus[g] // cluster.gpus_per_node) * cluster.nics_per_node
+    cluster = question.setups[g].cluster
+    link = question.network or cluster.network
+    nics = -(-question.gpus[g] // cluster.gpus_per_node) * cluster.nics_per_node
     return nics * link.bandwidth_bytes_per_s * link.fraction, link.latency_s
 
 
-def _pipeline(asked: MixedQuestion, some: tuple[int, ...], under_s: float) -> MixedWay:
+def _pipeline(question: MixedQuestion, some: tuple[int, ...], under_s: float) -> MixedWay:
     """The fastest pipeline over the groups that takes less than `under_s`; by their bounds, until none can be faster.
 
     Raises LayoutError if there is none.
     """
     best: MixedWay | None = None
-    for bound_s, order, tp, stages, common in sorted(_candidates(asked, some), key=lambda c: c[0])[:MOST]:
+    for bound_s, order, tp, stages, common in sorted(_candidates(question, some), key=lambda c: c[0])[:MOST]:
         under_s = under_s if best is None else min(best.step_s, under_s)
         if bound_s >= under_s:
             break
         with suppress(LayoutError):
-            way = pipeline_of(asked, order, tp, stages, common, under_s)
+            way = pipeline_of(question, order, tp, stages, common, under_s)
             best = way if best is None or way.step_s < best.step_s else best
     if best is None:
         raise LayoutError("no pipeline over the groups")
     return best
 
 
-def _candidates(asked: MixedQuestion, some: tuple[int, ...]) -> Iterator[tuple[Any, ...]]:
+def _candidates(question: MixedQuestion, some: tuple[int, ...]) -> Iterator[tuple[Any, ...]]:
     """For every pipeline over the groups, a bound on its step's seconds and the arguments of `pipeline_of`."""
-    L = int(asked.setups[0].model.num_layers)
+    L = int(question.setups[0].model.num_layers)
     orders = list(permutations(range(len(some)))) if len(some) <= ALL_SETS else [tuple(range(len(some)))]
-    layer_s = lru_cache(maxsize=None)(partial(_layer_s, asked))
-    shared = [d for d in divisors(asked.batch) if all(asked.gpus[g] % d == 0 for g in some)]
+    layer_s = lru_cache(maxsize=None)(partial(_layer_s, question))
+    shared = [d for d in divisors(question.batch) if all(question.gpus[g] % d == 0 for g in some)]
     for dp, mb, again in product(shared, MICRO_BATCHES, RECOMPUTE):
-        if asked.batch % (dp * mb):
+        if question.batch % (dp * mb):
             continue
-        common = partial(Layouts.of, dp=dp, micro_batch=mb, global_batch=asked.batch, recompute=again, zero=1)
-        nodes = [asked.setups[g].cluster.gpus_per_node for g in some]
+        common = partial(Layouts.of, dp=dp, micro_batch=mb, global_batch=question.batch, recompute=again, zero=1)
+        nodes = [question.setups[g].cluster.gpus_per_node for g in some]
         widths = [
-            [t for t in TENSOR_RANKS if asked.gpus[g] // dp % t == 0 and t <= n]
+            [t for t in TENSOR_RANKS if question.gpus[g] // dp % t == 0 and t <= n]
             for g, n in zip(some, nodes, strict=True)
         ]
         for tp in product(*widths):
-            stages = [asked.gpus[g] // (dp * t) for g, t in zip(some, tp, strict=True)]
+            stages = [question.gpus[g] // (dp * t) for g, t in zip(some, tp, strict=True)]
             if sum(stages) > L + 2:
                 continue
             each = [layer_s(g, t, mb, again) for g, t in zip(some, tp, strict=True)]
             for at in orders:
                 order, ranks, stage_counts, seconds = (tuple(x[i] for i in at) for x in (some, tp, stages, each))
-                bound_s = least_makespan_s(L, asked.batch // (dp * mb), stage_counts, seconds)
+                bound_s = least_makespan_s(L, question.batch // (dp * mb), stage_counts, seconds)
                 yield bound_s, order, ranks, stage_counts, common
 
 
@@ -206,19 +206,19 @@ def least_makespan_s(layers: int, m: int, stages: Sequence[float], layer_s: Sequ
     return layers / total if total else float("inf")
 
 
-def _layer_s(asked: MixedQuestion, g: int, tp: int, micro_batch: int, recompute: Recompute) -> float:
+def _layer_s(question: MixedQuestion, g: int, tp: int, micro_batch: int, recompute: Recompute) -> float:
     """Seconds of a layer forward and backward; infinite where the tensor ranks are illegal."""
-    setup = asked.setups[g]
+    setup = question.setups[g]
     one = Layouts.of(
         tp=tp, micro_batch=micro_batch, global_batch=micro_batch, recompute=recompute, sequence_parallel=tp > 1,
-        **asked.numerics[g],
+        **question.numerics[g],
     )  # fmt: skip
     illegal = first_broken(setup.model, setup.cluster, one)[0]
     return float("inf") if illegal else float(step_costs(setup, one).layer.total_s[0])
 
 
 def pipeline_of(
-    asked: MixedQuestion, order: tuple[int, ...], tp: tuple[int, ...], stages: tuple[int, ...],
+    question: MixedQuestion, order: tuple[int, ...], tp: tuple[int, ...], stages: tuple[int, ...],
     common: Callable[..., Layouts], under_s: float = np.inf,
 ) -> MixedWay:  # fmt: skip
     """A pipeline over groups with the layers that the exact partition gives each stage, simulated; common: makes a
@@ -226,12 +226,12 @@ def pipeline_of(
 
     Raises LayoutError if it is illegal, no split fits, or it takes `under_s` or more.
     """
-    setups, p = [asked.setups[g] for g in order], sum(stages)
+    setups, p = [question.setups[g] for g in order], sum(stages)
     group = np.repeat(np.arange(len(order)), stages)
 
     def laid_out(text: str) -> list[Layouts]:
         return [
-            common(tp=t, pp=p, sequence_parallel=t > 1, pipeline_layout=text, **asked.numerics[g])
+            common(tp=t, pp=p, sequence_parallel=t > 1, pipeline_layout=text, **question.numerics[g])
             for g, t in zip(order, tp, strict=True)
         ]
 
@@ -251,7 +251,7 @@ def pipeline_of(
         raise LayoutError("it is slower than another")
     sizes[[0, -1]] -= 1  # embedding and head
     given = laid_out(pipeline_layout_text(sizes.tolist()))
-    forward, backward = _between_groups(asked, setups, given, group)
+    forward, backward = _between_groups(question, setups, given, group)
     step, peak = mixed_step(setups, given, group, forward, backward)
     if np.any(peak > np.array(usable)[group]):
         raise LayoutError("a stage does not fit in memory")
@@ -261,10 +261,10 @@ def pipeline_of(
     )  # fmt: skip
 
 
-def _between_groups(asked: MixedQuestion, setups: list[Setup], layouts: list[Layouts], group: Ints) -> Any:
+def _between_groups(question: MixedQuestion, setups: list[Setup], layouts: list[Layouts], group: Ints) -> Any:
     """Seconds by which the link between groups lengthens each stage's passes, forward and backward."""
     forward, backward = np.zeros(len(group)), np.zeros(len(group))
-    over = [replace(s, cluster=replace(s.cluster, network=asked.network or s.cluster.network)) for s in setups]
+    over = [replace(s, cluster=replace(s.cluster, network=question.network or s.cluster.network)) for s in setups]
     own, far = (
         [float(step_costs(s, x).send_s[0]) for s, x in zip(some, layouts, strict=True)] for some in (setups, over)
     )

@@ -12,7 +12,8 @@ from planner.hardware import Framework
 from planner.layouts import Layouts, Recompute
 from planner.models import Transformer
 from planner.schedules import get_schedule
-from planner.search.space import Fixed, allows, by_ends, by_last, divisors
+from planner.search.request import Fixed, divisors
+from planner.search.space import allows, by_ends, by_last
 from planner.setup import Setup
 from planner.step.estimate import Estimate
 from planner.step.legality import legal

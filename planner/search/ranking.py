@@ -14,9 +14,9 @@ from planner.base.pareto import pareto_front
 from planner.layouts import Attention, Layouts, Precision
 from planner.search.finalists import refine, try_others, try_some_layers
 from planner.search.found import EQUAL, Recommendation, first_of_each, kinds, known, plainest_first
+from planner.search.request import Fixed, Request
 from planner.search.scan import search
 from planner.search.shortlist import NEAR, Shortlist
-from planner.search.space import Fixed, Request
 from planner.setup import Setup
 from planner.step.estimate import Estimate, estimate
 from planner.step.timeline.timed import timed

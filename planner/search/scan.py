@@ -13,8 +13,9 @@ from planner.costs.one_layer import OneLayer, one_layer
 from planner.layouts import Layouts
 from planner.search.bounds import Bounds, bounds
 from planner.search.grids import CHUNK, Grid
+from planner.search.request import Request
 from planner.search.shortlist import Shortlist
-from planner.search.space import Request, space, whole_space
+from planner.search.space import space, whole_space
 from planner.setup import Setup
 from planner.step.estimate import Estimate, estimate, totals
 

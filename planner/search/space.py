@@ -21,16 +21,6 @@ from planner.search.grids import A_NODE_EACH, CHUNK, Axes, Degrees, Family, Grid
 from planner.search.request import LEAST_TOKENS, Fixed, Request, divisors
 from planner.step.splits import has_short_last, shared_by_ends
 
-__all__ = [
-    "Fixed",
-    "Request",
-    "by_ends",
-    "by_last",
-    "divisors",
-    "space",
-    "whole_space",
-]
-
 ORDER = sorted((name for name, choice in CHOICES.items() if choice.tie), key=lambda name: CHOICES[name].tie)
 """Columns by which layouts that are equally good are told apart, first the one that counts most."""
 SHARDING = ("zero", "dp_replicate")

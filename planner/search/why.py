@@ -17,9 +17,8 @@ from planner.layouts import Layouts
 from planner.schedules import SCHEDULES, get_schedule, usual_schedule
 from planner.search.found import Recommendation
 from planner.search.ranking import recommend
-from planner.search.request import attention_kernels, degrees_left
+from planner.search.request import attention_kernels, degrees_left, divisors
 from planner.search.scan import estimate_all
-from planner.search.space import divisors
 from planner.setup import Setup
 from planner.step.estimate import Estimate
 from planner.step.legality import legal, rules

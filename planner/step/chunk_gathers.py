@@ -117,10 +117,10 @@ def _at(x: Any, some: list[Any]) -> Array:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Visits:
-    """A rank's visits to its v chunks, with p ranks and m micro-batches.
+class Visits(ChunkSeconds):
+    """A rank's visits to its v chunks, with p ranks and m micro-batches. Collectives are those of a chunk.
 
-    forward_s, backward_s: a chunk's passes of one micro-batch. The others are `ChunkSeconds` of a chunk.
+    forward_s, backward_s: a chunk's passes of one micro-batch.
     """
 
     p: Any
@@ -128,13 +128,6 @@ class Visits:
     v: Any
     forward_s: Any
     backward_s: Any
-    ends_s: Any
-    gather_s: Any
-    again_s: Any
-    reduce_s: Any
-    gather_cost_s: Any
-    again_cost_s: Any
-    reduce_cost_s: Any
 
 
 def _blocking(x: Visits) -> Array:

@@ -34,22 +34,20 @@ def rank_passes(costs: StepCosts) -> Loads:
     """Passes of every kind of rank. A shared head is left out, whose operations are no part of a layer's passes."""
     layouts, stages = costs.case.layouts, costs.stages
     ends, between = end_shares(layouts), between_share(layouts)
-    kinds = zip(
-        (stages.first, stages.early, stages.late, stages.last),
-        (ends[0], between, between, ends[2]),
-        (ends[1] - between, 0.0, 0.0, ends[3] - between),
-        stages.modules,
-        stages.dense,
-        strict=True,
-    )
-    first, early, late, last = (
-        passes(costs, Share(
+
+    def of_kind(kind: int, layers: Any, embedding: Any, head: Any) -> tuple[Array, Array, Array]:
+        return passes(costs, Share(
             layers=layers, embedding=embedding, head=head, stages=layouts.virtual_stages,
-            modules=modules, extra_dense=dense,
-        ))
-        for layers, embedding, head, modules, dense in kinds
-    )  # fmt: skip
-    return Loads(first=first, early=early, num_early=stages.num_early, late=late, last=last)
+            modules=stages.modules[kind], extra_dense=stages.dense[kind],
+        ))  # fmt: skip
+
+    return Loads(
+        first=of_kind(0, stages.first, ends[0], ends[1] - between),
+        early=of_kind(1, stages.early, between, 0.0),
+        num_early=stages.num_early,
+        late=of_kind(2, stages.late, between, 0.0),
+        last=of_kind(3, stages.last, ends[2], ends[3] - between),
+    )
 
 
 def passes(costs: StepCosts, share: Share) -> tuple[Array, Array, Array]:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from planner.base.arrays import Array
 from planner.base.errors import InputError, shown
 from planner.choices.choice import number
-from planner.costs.layer.slices import equal_work_slices, even_slices
+from planner.costs.layer.slices import causal_pairs, equal_work_slices, even_slices
 from planner.layouts import Layouts, Recompute
-from planner.models.mix import window_share
+from planner.models import Transformer
 from planner.setup import Setup
 from planner.step.step_costs import step_costs
 
@@ -41,15 +42,8 @@ def slice_seconds(setup: Setup, layouts: Layouts, tokens: Sequence[int]) -> tupl
     seconds = layers * short.layer.total_s + 2.0 * short.send_s
     again = float(layouts.recompute[0] in (Recompute.SELECTIVE, Recompute.FULL))
     attention = full.cost.forward_attention_s * (1.0 + again) + full.cost.backward_attention_s
-    pair = layers * attention[0] / float(pairs(setup, model.seq_len))
+    pair = layers * attention[0] / float(causal_pairs(model, model.seq_len))
     return np.asarray(seconds), np.asarray(pair)
-
-
-def pairs(setup: Setup, end: object) -> Array:
-    """Number of pairs of a query and a key before it, among the first `end` tokens of a sequence."""
-    model, tokens = setup.model, np.asarray(end, dtype=np.float64)
-    beyond = np.maximum(tokens - model.window, 0.0)
-    return np.asarray((tokens * tokens - window_share(model) * beyond * beyond) / 2.0)
 
 
 def times(setup: Setup, layouts: Layouts, slices: Sequence[int]) -> Array:
@@ -57,8 +51,13 @@ def times(setup: Setup, layouts: Layouts, slices: Sequence[int]) -> Array:
     alone, pair = slice_seconds(setup, layouts, slices)
     tokens = np.asarray(slices)
     end = np.cumsum(tokens)
-    before = pairs(setup, end) - pairs(setup, end - tokens) - pairs(setup, tokens)
+    before = _pairs_before(setup.model, end - tokens, tokens)
     return np.asarray(alone + pair * before)
+
+
+def _pairs_before(model: Transformer, before: Any, tokens: Any) -> Array:
+    """Number of pairs of a slice's queries with the `before` tokens ahead of the slice."""
+    return causal_pairs(model, before + tokens) - causal_pairs(model, before) - causal_pairs(model, tokens)
 
 
 def program(seconds: Array, m: int, p: int, count: int | None = None) -> list[int]:
@@ -150,5 +149,5 @@ def _table(setup: Setup, layouts: Layouts, unit: int) -> Array:
     alone, pair = slice_seconds(setup, layouts, tokens.tolist())
     before = tokens - unit
     end = tokens[:, None] + before
-    more = pairs(setup, end) - pairs(setup, before) - pairs(setup, tokens)[:, None]
+    more = _pairs_before(setup.model, before, tokens[:, None])
     return np.where(end <= setup.model.seq_len, alone[:, None] + pair * more, np.inf)

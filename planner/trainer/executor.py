@@ -156,7 +156,7 @@ class Executor:
         for here, after in zip(self.row, [*self.row[1:], None], strict=True):
             alike = after is not None and (after.stage, after.kind) == (here.stage, here.kind)
             keep = self.layer_at_a_time and alike
-            asked = time.perf_counter()
+            ready_s = time.perf_counter()
             if self.ends:
                 self.ends.prepare(here.kind, here.micro_batch)
             x = self._input(here, batch, state)
@@ -172,7 +172,7 @@ class Executor:
                 self._backward(here, x, state, keep)
             hooks.after(here)
             now = time.perf_counter()
-            self.events.append(Event(here.stage, here.kind, here.micro_batch, here.slice, asked, start, now))
+            self.events.append(Event(here.stage, here.kind, here.micro_batch, here.slice, ready_s, start, now))
         if self.ends:
             self.ends.end()
         self.communicator.flush()

@@ -16,7 +16,7 @@ from planner.costs.memory.rank import (
 )
 from planner.costs.memory.saved_activations import attention_core_bytes, saved_bytes, score_gradient_bytes
 from planner.costs.optimizer import offloaded_bytes
-from planner.costs.parameters import rank_parameters
+from planner.costs.parameters import RankParts
 from planner.layouts import Attention, Precision, Recompute
 from planner.models.counts import expert_params, total_params
 from planner.models.mix import sparse_layers
@@ -31,7 +31,7 @@ def one(f, model, **choices):
 
 
 def parameters(model, layers, first, last, **choices):
-    own = rank_parameters(model, layout(**choices), layers, first, last)
+    own = RankParts(model=model, layouts=layout(**choices)).rank(layers, first, last)
     return float(own.dense[0]), float(own.experts[0])
 
 
@@ -44,7 +44,7 @@ def test_parameters_of_a_rank():
     assert parameters(replace(GPT, tied=False), 2, True, True) == (2 * layer + 2 * table + positions + 16, 0)
     assert parameters(replace(GPT, embedding_norm=True), 1, True, False) == (layer + table + positions + 16, 0)
     assert parameters(LLAMA, 0, False, True) == (table + 8, 0)  # its norms have no bias
-    assert rank_parameters(GPT, layout(), 2, True, False).total.tolist() == [2 * layer + table + positions]
+    assert RankParts(model=GPT, layouts=layout()).rank(2, True, False).total.tolist() == [2 * layer + table + positions]
 
 
 def test_parameters_that_tensor_ranks_hold_whole():
@@ -71,12 +71,15 @@ def test_parameters_of_experts():
     assert parameters(MOE, 2, False, False, dp=2, ep=2) == (dense + around, 2 * expert)
     whole = 2 * 16 + 32  # norms and the router
     assert parameters(MOE, 2, False, False, tp=2) == ((dense + around - whole) / 2 + whole, 2 * expert)
-    total = rank_parameters(MOE, layout(), 2, False, False).total
+    total = RankParts(model=MOE, layouts=layout()).rank(2, False, False).total
     assert float(total[0]) == dense + around + 4 * expert
 
 
 def test_the_rank_with_most_parameters_layout_by_layout():
-    ranks = [rank_parameters(MOE, layout(), np.array(n), False, last) for n, last in (([2.0, 6.0], 0.0), (2.0, 1.0))]
+    ranks = [
+        RankParts(model=MOE, layouts=layout()).rank(np.array(n), False, last)
+        for n, last in (([2.0, 6.0], 0.0), (2.0, 1.0))
+    ]
     most = records.largest(ranks, lambda rank: rank.total)
     assert most.layers.tolist() == [1728, 3 * 1728]
     assert most.ends.tolist() == [2048 + 8, 0]
@@ -298,11 +301,11 @@ def test_offloaded_states_of_a_job():
 def test_experts_are_sharded_over_their_own_replicas():
     """dp 4 and ep 2: each expert has two replicas, so its state is halved where the rest is quartered."""
     plain = memory(model=MOE, zero=0)
-    both = rank_parameters(MOE, layout(), 2.0, True, True).total
+    both = RankParts(model=MOE, layouts=layout()).rank(2.0, True, True).total
     assert plain.parameters_bytes.tolist() == (2 * both).tolist()
     assert plain.optimizer_bytes.tolist() == (12 * both).tolist()
     m = memory(model=MOE, zero=1, dp=4, ep=2)
-    own = rank_parameters(MOE, layout(dp=4, ep=2), 2.0, True, True)
+    own = RankParts(model=MOE, layouts=layout(dp=4, ep=2)).rank(2.0, True, True)
     assert float(m.optimizer_bytes[0]) == float(own.dense[0]) * 12 / 4 + float(own.experts[0]) * 12 / 2
 
 
@@ -337,7 +340,7 @@ def test_memory_that_is_freed_in_turn():
     assert of(in_flight=1.0) == of(dp=2, zero=0) == (122880.0 - working, PARAMS * 4.0)  # another came before; buckets
     assert of(more={"waiting": True}) == (122880.0 - working + 2 * 48 * 256 * (2 + 4), 0.0)
     whole, halves = (memory(LLAMA, f, zero=3, dp=8) for f in (FRAMEWORK, turn))
-    ends = rank_parameters(LLAMA, layout(dp=8), 2.0, True, True).ends
+    ends = RankParts(model=LLAMA, layouts=layout(dp=8)).rank(2.0, True, True).ends
     assert float(whole.buffers_bytes[0] - halves.buffers_bytes[0]) == pytest.approx(float(ends[0]) / 2 * (2 + 4))
 
 
@@ -395,7 +398,7 @@ def test_gradient_of_one_pass():
     def more(**choices):
         return float((memory(framework=passing, **choices).total_bytes - memory(**choices).total_bytes)[0])
 
-    own = rank_parameters(GPT, layout(), 2.0, True, True).total[0]
+    own = RankParts(model=GPT, layouts=layout()).rank(2.0, True, True).total[0]
     freed = 12672 * 2 + 768 + 48 * 256 * (2 + 8)
     assert own * 2 < freed
     assert more() == 0.0
@@ -405,7 +408,7 @@ def test_gradient_of_one_pass():
 
 
 def test_buckets_of_replicas_that_shard_nothing():
-    own = rank_parameters(GPT, layout(), 2.0, True, True).total[0]
+    own = RankParts(model=GPT, layouts=layout()).rank(2.0, True, True).total[0]
     buckets = replace(FRAMEWORK, bucket_bytes=2.0)
     for zero, more in ((0, 2 * own), (1, 0.0), (3, 0.0)):
         found = memory(framework=buckets, zero=zero, dp=2).gradients_bytes - memory(zero=zero, dp=2).gradients_bytes
@@ -443,7 +446,7 @@ def test_copy_that_gathers_parameters():
     def more(**choices):
         return float((memory(framework=copying, **choices).buffers_bytes - memory(**choices).buffers_bytes)[0])
 
-    own = float(rank_parameters(GPT, layout(), 40.0, True, False).total[0])
+    own = float(RankParts(model=GPT, layouts=layout()).rank(40.0, True, False).total[0])
     assert own * 2 > 48 * 32 * 2
     first_stage = {"layers": 40.0, "last": False}
     assert more(**first_stage, zero=1, dp=2) == own * 2

@@ -12,7 +12,7 @@ from planner.costs.network.collectives import groups
 from planner.costs.network.data_parallel import data_traffic, gather_pieces
 from planner.costs.network.traffic import layer_traffic, traffic
 from planner.costs.optimizer import offloaded_bytes
-from planner.costs.parameters import rank_parameters, state_parameters
+from planner.costs.parameters import RankParts, state_parameters
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts
 from planner.models import load_model
@@ -59,13 +59,13 @@ def test_as_many_copies_as_replicas_shard_over_the_sequence_group():
     assert float(found.layer_gather_s[0]) == pytest.approx(GATHER)
     # Gradients are scattered there, and their quarters summed over the two copies, on two nodes.
     assert float(found.layer_reduce_s[0]) == pytest.approx(SCATTER + between(1000))
-    own = rank_parameters(GPT, isp, 2.0, True, True)
+    own = RankParts(model=GPT, layouts=isp).rank(2.0, True, True)
     assert float(state_parameters(own, isp, 3)[0]) == float(own.total[0]) / 4
 
 
 @pytest.mark.parametrize("zero", [1, 2, 3])
 def test_states_are_sharded_over_one_copy_s_ranks(zero):
-    own = rank_parameters(GPT, layout(**TWO), 2.0, True, True)
+    own = RankParts(model=GPT, layouts=layout(**TWO)).rank(2.0, True, True)
     once, twice = (
         [float(state_parameters(own, layout(zero=zero, dp=8, dp_replicate=n), stage)[0]) for stage in (1, 2, 3)]
         for n in (1, 2)
@@ -80,7 +80,7 @@ def test_states_are_sharded_over_one_copy_s_ranks(zero):
 def test_experts_are_sharded_over_their_own_part_of_a_copy():
     """Eight replicas, experts in two: four of each expert, two to a copy."""
     chosen = layout(zero=3, ep=2, **TWO)
-    own = rank_parameters(MOE, chosen, 2.0, False, False)
+    own = RankParts(model=MOE, layouts=chosen).rank(2.0, False, False)
     assert float(state_parameters(own, chosen, 3)[0]) == float(own.dense[0]) / 4 + float(own.experts[0]) / 2
 
 

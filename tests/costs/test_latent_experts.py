@@ -17,7 +17,7 @@ from planner.costs.layer.matmul_shapes import expert_products, mlp_products
 from planner.costs.memory.rank import weight_grad_share
 from planner.costs.memory.saved_activations import layer_tensors, saved_bytes
 from planner.costs.network.traffic import layer_traffic
-from planner.costs.parameters import rank_parameters
+from planner.costs.parameters import RankParts
 from planner.layouts import Precision
 from planner.models import counts
 from planner.models.possible import check
@@ -74,7 +74,7 @@ def test_two_products_for_all_of_a_layer_s_experts():
         (1, 4, 8, 0.5),
         (1, 8, 4, 0.5),
     ]
-    own = [rank_parameters(m, cut, 2.0, False, False) for m in (LATENT, PLAIN)]
+    own = [RankParts(model=m, layouts=cut).rank(2.0, False, False) for m in (LATENT, PLAIN)]
     assert own[0].layers - own[1].layers == 2 * counts.latent_params(LATENT) == 2 * 2 * 8 * 4
     assert own[0].experts * 2 == own[1].experts
 

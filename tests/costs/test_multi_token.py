@@ -13,7 +13,7 @@ from planner.costs.layer.embedding_head import embedding_head_cost, with_modules
 from planner.costs.memory.rank import activations, rank_memory
 from planner.costs.network.traffic import layer_traffic, traffic
 from planner.costs.optimizer import offloaded_bytes
-from planner.costs.parameters import rank_parameters
+from planner.costs.parameters import RankParts
 from planner.layouts import Split
 from planner.models import mix
 from planner.models.counts import expert_params, total_params
@@ -60,7 +60,7 @@ def test_its_layer_takes_what_a_layer_takes():
 
 
 def parameters(model, layers, first, last, **choices):
-    own = rank_parameters(model, layout(**choices), layers, first, last)
+    own = RankParts(model=model, layouts=layout(**choices)).rank(layers, first, last)
     return float(own.layers[0]), float(own.experts[0]), float(own.ends[0])
 
 

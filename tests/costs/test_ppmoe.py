@@ -10,7 +10,7 @@ from planner.costs.layer.matmul_shapes import expert_products
 from planner.costs.memory.saved_activations import layer_tensors
 from planner.costs.network.collectives import all_reduce_s, groups
 from planner.costs.network.traffic import layer_traffic
-from planner.costs.parameters import rank_parameters
+from planner.costs.parameters import RankParts
 from planner.layouts import Dispatcher
 from planner.step.legality import first_broken
 from tests.costs.toy import BYTES, CLUSTER, MOE, case, layout
@@ -39,7 +39,7 @@ def test_a_rank_has_half_the_experts_whole_and_their_copies_alone():
     for x in (picks, cut):
         work = sum(float(np.ravel(r * c * d * n)[0]) for r, c, d, n in expert_products(x))
         assert work == pytest.approx(sum(float(np.ravel(r * c * d * n)[0]) for r, c, d, n in expert_products(cut)))
-    own, other = (rank_parameters(ROUTED, x.layouts, 2.0, 1.0, 1.0) for x in (picks, cut))
+    own, other = (RankParts(model=ROUTED, layouts=x.layouts).rank(2.0, 1.0, 1.0) for x in (picks, cut))
     assert own.experts == other.experts
     # top_k copies of each token on all ranks of the group together, so half of them on one of two.
     inputs, all_copies = (float(np.ravel(layer_tensors(x).expert_inputs)[0]) for x in (picks, cut))

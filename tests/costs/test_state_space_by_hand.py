@@ -13,7 +13,7 @@ from planner.costs.kernels.state_space import ssm_bytes, ssm_products, ssm_s
 from planner.costs.layer.layer_cost import layer_cost
 from planner.costs.layer.matmul_shapes import common_products
 from planner.costs.network.traffic import layer_traffic
-from planner.costs.parameters import rank_parameters
+from planner.costs.parameters import RankParts
 from planner.models import counts
 from planner.models.flops import SSM_CHUNK
 from tests.costs.toy import BYTES, FLOP, HYBRID, LAUNCHES, case, layer_bytes, layout
@@ -85,7 +85,7 @@ def test_what_a_layer_keeps():
 
 
 def test_a_rank_holds_half_of_each():
-    held = rank_parameters(HYBRID, layout(), 2.0, 0.0, 0.0)
+    held = RankParts(model=HYBRID, layouts=layout()).rank(2.0, 0.0, 0.0)
     assert float(held.total[0]) == counts.ssm_params(HYBRID) + counts.mlp_params(HYBRID) + 2 * 8
     assert counts.ssm_params(HYBRID) == 8 * 68 + 16 * 8 + 48 * 5 + 3 * 4 + 16
 

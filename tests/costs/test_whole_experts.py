@@ -12,7 +12,7 @@ from planner.costs.layer.matmul_shapes import expert_products
 from planner.costs.memory.rank import rank_memory
 from planner.costs.network.collectives import all_gather_s, groups
 from planner.costs.network.traffic import expert_s, layer_traffic
-from planner.costs.parameters import rank_parameters
+from planner.costs.parameters import RankParts
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision
 from planner.models import load_model
@@ -35,7 +35,7 @@ def test_where_an_expert_is_cut():
 
 def test_the_same_work_and_the_same_weights():
     """Half the experts' halves or a quarter of them whole: as many parameters and FLOP on a rank."""
-    cut, whole = (rank_parameters(ROUTED, of(ep), 2.0, 1.0, 1.0) for ep in (2, 4))
+    cut, whole = (RankParts(model=ROUTED, layouts=of(ep)).rank(2.0, 1.0, 1.0) for ep in (2, 4))
     assert cut.experts == whole.experts
     assert cut.dense == whole.dense
     work = [
@@ -91,7 +91,7 @@ def test_states_are_sharded_over_an_experts_replicas():
     x = layout(tp=2, dp=4, ep=8, zero=1, sequence_parallel=True)
     sizes = {"layers": 2.0, "in_flight": 1.0, "first": 1.0, "last": 1.0}
     memory = rank_memory(case(BYTES, replace(ROUTED, num_experts=8), x), **sizes)
-    own = rank_parameters(replace(ROUTED, num_experts=8), x, 2.0, 1.0, 1.0)
+    own = RankParts(model=replace(ROUTED, num_experts=8), layouts=x).rank(2.0, 1.0, 1.0)
     assert float(memory.optimizer_bytes[0]) == float(own.dense[0]) * 12 / 4 + float(own.experts[0]) * 12
 
 

@@ -17,9 +17,10 @@ from planner.models import from_shape, load_model
 from planner.search import Fixed
 from planner.search import scan as passes
 from planner.search.bounds import Bounds, bounds
+from planner.search.request import Request
 from planner.search.scan import search
 from planner.search.shortlist import ALTERED, Shortlist
-from planner.search.space import Request, space
+from planner.search.space import space
 from planner.setup import Setup
 from planner.step.estimate import totals
 

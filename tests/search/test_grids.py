@@ -7,8 +7,9 @@ from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Precision
 from planner.models import load_model
 from planner.search import grids
+from planner.search.request import Fixed, Request
 from planner.search.scan import _parts
-from planner.search.space import Fixed, Request, space
+from planner.search.space import space
 from planner.setup import Setup
 
 CLUSTER = load_cluster("dgx-a100-80gb")

@@ -13,8 +13,9 @@ from planner.layouts import Attention, Precision
 from planner.models import from_shape, load_model
 from planner.search import Fixed, recommend
 from planner.search.bounds import bounds
+from planner.search.request import Request
 from planner.search.scan import search
-from planner.search.space import Request, space, whole_space
+from planner.search.space import space, whole_space
 from planner.setup import Setup
 from planner.step.estimate import estimate, totals
 from planner.step.legality import legal

@@ -12,8 +12,9 @@ from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
 from planner.models import from_shape, load_model
 from planner.search import Fixed, default_attention, recommend
+from planner.search.request import Request
 from planner.search.scan import estimate_all, sample, search
-from planner.search.space import Request, by_ends, by_last, space
+from planner.search.space import by_ends, by_last, space
 from planner.setup import Setup
 from planner.step.estimate import estimate
 from planner.step.legality import legal

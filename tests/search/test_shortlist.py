@@ -14,9 +14,10 @@ from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Precision
 from planner.models import from_shape, load_model
 from planner.search import Fixed, ranking, recommend
+from planner.search.request import Request
 from planner.search.scan import search
 from planner.search.shortlist import ALTERED, _rarely_dominated
-from planner.search.space import Request, space
+from planner.search.space import space
 from planner.setup import Setup
 from planner.step.estimate import estimate, totals
 from tests.search.every_layout import enumerate_layouts

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from planner.base.errors import LayoutError
-from planner.costs.parameters import rank_parameters
+from planner.costs.parameters import RankParts
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts, Recompute, Split
 from planner.models import counts, load_model, mix
@@ -72,7 +72,7 @@ def test_parameters_of_all_ranks_are_the_models():
     order = get_schedule("interleaved").order(one_pipe(p=8, m=16, v=4))
     held = rank_loads(order, stage_loads(step_costs(setup, layouts), 32), 1)
     c = held.chunks
-    own = rank_parameters(setup.model, layouts, c.layers, held.first, held.last, c.modules, c.dense)
+    own = RankParts(model=setup.model, layouts=layouts).rank(c.layers, held.first, held.last, c.modules, c.dense)
     table = counts.embedding_params(setup.model)
     assert own.total.sum() == pytest.approx(counts.total_params(setup.model) + table, rel=1e-12)
     # Rank 1: eight sparse layers of 256 experts and one shared.

@@ -9,11 +9,12 @@ import pytest
 
 from planner import Cluster, Model, simulate
 from planner.base.errors import InputError
+from planner.costs.layer.slices import causal_pairs
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts
 from planner.models import load_model, with_seq_len
 from planner.setup import Setup
-from planner.step.slice_program import cut, pairs, program, slice_seconds, times
+from planner.step.slice_program import cut, program, slice_seconds, times
 from planner.step.step_costs import step_costs
 
 LONG = Setup(with_seq_len(load_model("gpt3-6.7b"), 32768), load_cluster("dgx-a100-80gb"), load_framework("megatron-lm"))
@@ -80,7 +81,7 @@ def test_a_whole_sequence_takes_what_a_stage_takes():
     # Attention to all tokens before is the same work however the sequence is cut.
     alone, pair = slice_seconds(LONG, x, [8192] * 4)
     more = times(LONG, x, [8192] * 4).sum() - alone.sum()
-    assert more == pytest.approx(pair * (pairs(LONG, 32768) - 4 * pairs(LONG, 8192)))
+    assert more == pytest.approx(pair * (causal_pairs(LONG.model, 32768) - 4 * causal_pairs(LONG.model, 8192)))
 
 
 def test_equal_work_takes_about_equal_time_and_equal_tokens_do_not():

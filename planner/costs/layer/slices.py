@@ -25,10 +25,14 @@ def work_until(model: Transformer, end: Any) -> Array:
     attention = flops["attention_scores"] + flops["attention_values"]
     per_token = (sum(flops.values()) - attention + flops["head"]) / s
     per_pair = attention / s**2 + 3.0 * model.num_attention_layers * model.num_heads
+    return np.asarray(per_token * np.asarray(end, dtype=np.float64) + per_pair * causal_pairs(model, end))
+
+
+def causal_pairs(model: Transformer, end: Any) -> Array:
+    """Number of pairs of a query and a key before it, among the first `end` tokens of a sequence."""
     tokens = np.asarray(end, dtype=np.float64)
     beyond = np.maximum(tokens - model.window, 0.0)
-    pairs = (tokens * tokens - window_share(model) * beyond * beyond) / 2.0  # of a query and a key
-    return np.asarray(per_token * tokens + per_pair * pairs)
+    return np.asarray((tokens * tokens - window_share(model) * beyond * beyond) / 2.0)
 
 
 def equal_work_slices(model: Transformer, k: int, multiple: int = 1) -> list[int]:

@@ -243,7 +243,7 @@ def rank_memory(
 ) -> Memory:
     """Peak bytes of a rank with `layers` layers and `in_flight` micro-batches' activations alive.
 
-    first, last, modules, dense: what else the rank holds (`planner.costs.parameters.RankModel.rank`).
+    first, last, modules, dense: what else the rank holds (`planner.costs.parameters.RankParts.rank`).
     copies: of all states, where micro-batches enter the pipeline from both ends.
     versions: of the parameters alone, in asynchronous schedules.
     at_once: layers that ZeRO-3 gathers, or whose gradients are scattered, together.

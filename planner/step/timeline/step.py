@@ -157,13 +157,13 @@ def _check_fits(order: Order, schedule: Schedule, pipe: Pipeline, num_layers: in
         ScheduleError: it has not.
     """
     stages, m, k = (int(x.max()) + 1 for x in (order.stage, order.micro_batch, order.slice))
-    for name, has, asked in (
+    for name, has, wanted in (
         ("ranks", order.ranks, pipe.p),
         ("micro-batches", m, pipe.m),
         ("sequence slices", k, pipe.k),
     ):
-        if has != asked:
-            raise ScheduleError(f"the schedule has {has} {name}; the layout has {asked}")
+        if has != wanted:
+            raise ScheduleError(f"the schedule has {has} {name}; the layout has {wanted}")
     if bool(np.any(order.kind >= KINDS.index("S"))) != (schedule.barriers > 0):
         raise ScheduleError(
             f"the layout's schedule is {schedule.name}; cells S, T, U and V are of vocab-1 and vocab-2, which need them"
