@@ -100,9 +100,13 @@ def layer_time(case: Case, cost: LayerCost, t: Traffic) -> LayerTime:
 
 
 def host_waits_s(case: Case, forward_s: Array, backward_s: Array) -> tuple[Array, Array]:
-    """Seconds by which the host's launches outlast a layer's passes.
+    """Seconds by which the host's launches outlast a layer's passes, as an average of the step's micro-batches.
 
-    One pass may run ahead for the other. Not where the host waits for every kernel, nor with experts, where each layer
+    One pass may run ahead for the other: m micro-batches take the longer of m launches and m runs of both. Where the
+    forward pass waits for its launches and the backward pass lags behind its own, a step besides begins with the wait
+    or ends with the lag, whichever is shorter: what is launched before any moment and what runs after it, at the most.
+    Once a step, or with all forward passes before all backward ones for every micro-batch.
+    One doesn't run ahead where the host waits for every kernel, nor with experts, where each layer
     copies to the host how many tokens every expert gets (Megatron-Core, token_dispatcher.py), unless all get as many,
     or another micro-batch's backward pass is launched in turn and keeps the GPU busy (model_chunk_schedule_plan.py).
     """
@@ -118,8 +122,9 @@ def host_waits_s(case: Case, forward_s: Array, backward_s: Array) -> tuple[Array
         return apart
     both = np.maximum(host_f + host_b - forward_s - backward_s, 0.0)
     share = both / np.maximum(apart[0] + apart[1], 1e-30)
-    wait_f, wait_b = (np.where(counted, one, share * one) for one in apart)
-    return wait_f, wait_b
+    times = np.where(layer_at_a_time(layouts), 1.0, 1.0 / layouts.micro_batches)
+    lag = times * np.minimum(apart[0], np.maximum(backward_s - host_b, 0.0))
+    return np.where(counted, apart[0], share * apart[0] + lag), np.where(counted, apart[1], share * apart[1])
 
 
 def takes_turns(layouts: Layouts) -> Bools:

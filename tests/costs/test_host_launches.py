@@ -47,21 +47,36 @@ def waits(model, forward_s, backward_s, framework=SLOW, **chosen):
 
 
 def test_a_pass_runs_ahead_for_the_other_unless_experts_tokens_are_counted():
-    assert waits(GPT, 2.0, 10.0) == [0, 0]
-    assert waits(GPT, 2.0, 5.5) == [0.5, 0]  # 8 s of launches, 7.5 s of passes
+    assert waits(GPT, 2.0, 5.0) == [1, 0]  # 8 s of launches, 7 s of passes
+    assert waits(GPT, 4.0, 4.5) == [0, 0]  # the forward pass still runs while the backward one is launched
     assert waits(GPT, 1.0, 3.0) == [2, 2]
     dense = replace(SLOW, host_experts_s=0.0)
     assert waits(ROUTED, 2.0, 10.0, dense) == [1, 0]
-    assert waits(ROUTED, 2.0, 10.0, dense, capacity_factor=1.0) == [0, 0]
+    assert waits(ROUTED, 2.0, 5.0, dense) == [1, 0]
+    assert waits(ROUTED, 4.0, 4.5, dense) == [0, 0.5]
+    assert waits(ROUTED, 4.0, 4.5, dense, capacity_factor=1.0) == [0, 0]
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2, 5])
+@pytest.mark.parametrize(("forward_s", "backward_s"), [(2, 10), (2, 5.5), (1, 3), (4, 4.5), (2.5, 4), (1, 6.5), (4, 9)])
+def test_a_step_lasts_as_long_as_its_kernels_launched_one_by_one(forward_s, backward_s, micro_batches):
+    """A kernel begins when it is launched and the one before has ended; a pass is a thousand kernels."""
+    launched = ended = 0.0
+    for run_s, host_pass_s in [(forward_s, 3.0), (backward_s, 5.0)] * micro_batches:
+        for _ in range(1000):
+            launched += host_pass_s / 1000
+            ended = max(launched, ended) + run_s / 1000
+    wait_s = sum(waits(GPT, forward_s, backward_s, dp=1, micro_batch=1, global_batch=micro_batches))
+    assert micro_batches * (forward_s + backward_s + wait_s) == pytest.approx(ended, rel=2e-3)
 
 
 def test_another_micro_batch_s_pass_keeps_the_gpu_busy_while_tokens_are_counted():
     """Its two in turn run without a pipeline, or with virtual stages, and recompute no layer whole."""
     in_turn = replace(SLOW, host_experts_s=0.0, overlap_experts=0.5)
-    assert waits(ROUTED, 2.0, 10.0, in_turn) == [0, 0]
-    assert waits(ROUTED, 2.0, 5.5, in_turn) == [0.5, 0]
-    assert waits(ROUTED, 2.0, 10.0, in_turn, pp=2, dp=1) == [1, 0]
-    assert waits(ROUTED, 2.0, 10.0, in_turn, recompute=Recompute.FULL) == [1, 0]
+    assert waits(ROUTED, 2.0, 5.0, in_turn) == [1, 0]
+    assert waits(ROUTED, 4.0, 4.5, in_turn) == [0, 0]
+    assert waits(ROUTED, 4.0, 4.5, in_turn, pp=2, dp=1) == [0, 0.5]
+    assert waits(ROUTED, 4.0, 7.5, in_turn, recompute=Recompute.FULL) == [0, 0.5]
 
 
 # Of 12 layers of 512 channels, both passes: DGX H100 as the faster of two machines, DGX GB200 likewise
