@@ -253,6 +253,9 @@ class Framework:
     fp8_copy_bytes: float = field(metadata=figure(
         0, 4, "Bytes per parameter that products keep from one micro-batch to the next: its value in fp8 and the "
         "transpose.", default=0.0, because=NONE_KNOWN))
+    spare_gradients: bool = field(metadata=yes(
+        "An empty 16-bit gradient is kept for each shape of a layer's matrices, whose products add to the main one.",
+        because=NONE_KNOWN))
     gather_copy_bytes: float = field(metadata=figure(
         0, 4, "Bytes per parameter of the copy, in one piece, through which ZeRO 1 and 2 gather updated parameters.",
         default=0.0, because=NONE_KNOWN))

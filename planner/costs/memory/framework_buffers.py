@@ -8,6 +8,7 @@ import numpy as np
 
 from planner.base.arrays import Array
 from planner.costs.case import Case
+from planner.costs.layer.matmul_shapes import common_products, expert_products
 from planner.costs.shapes import inner_width
 
 
@@ -43,3 +44,15 @@ def gather_copy_bytes(case: Case, params: Array, last: Any) -> Array:
     size = params * case.framework.gather_copy_bytes
     used = (layouts.shards > 1) & ((layouts.zero == 1) | (layouts.zero == 2))
     return np.asarray(np.where(used & (size > largest), size, 0.0))
+
+
+def spare_gradients_bytes(case: Case) -> Array:
+    """An empty gradient of each of a layer's matrices, as large as the matrix in the format of parameters.
+
+    Transformer Engine hands it to autograd where the product adds to the main gradient, and keeps one for each shape
+    (module/base.py, get_dummy_wgrad, since 2.3): layers share it, and so do experts. Matrices of one kind of layer are
+    taken to be of different shapes.
+    """
+    per_shape = [columns * depth * (count > 0) for _, columns, depth, count in common_products(case)]
+    per_shape += [columns * depth * (count > 0) for _, columns, depth, count in expert_products(case)]
+    return np.asarray(sum(per_shape) * case.device.element_bytes)

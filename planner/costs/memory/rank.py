@@ -25,7 +25,12 @@ from planner.costs.memory.bytes_per_parameter import (
     rank_parameter_bytes,
     reduced_bytes,
 )
-from planner.costs.memory.framework_buffers import fused_gate_bytes, gather_copy_bytes, gathered_inputs_bytes
+from planner.costs.memory.framework_buffers import (
+    fused_gate_bytes,
+    gather_copy_bytes,
+    gathered_inputs_bytes,
+    spare_gradients_bytes,
+)
 from planner.costs.memory.saved_activations import saved_bytes, score_gradient_bytes
 from planner.costs.parameters import RankParameters, state_parameters
 from planner.costs.shapes import has_dropout, is_latent
@@ -277,6 +282,8 @@ def rank_memory(
         buffers = buffers + _grown_bytes(case, moves, freed + last * held.logits)
     if framework.gather_copy_bytes > 0:
         buffers = buffers + gather_copy_bytes(case, moves.total, last)
+    if framework.spare_gradients:
+        buffers = buffers + np.where(frozen(case), 0.0, spare_gradients_bytes(case))
     return Memory(
         parameters_bytes=np.asarray(_parameters_bytes(case, own, moves, copies, versions)),
         gradients_bytes=gradients,
