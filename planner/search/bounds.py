@@ -15,6 +15,7 @@ from planner.base.arrays import Array
 from planner.costs.memory.rank import rank_memory
 from planner.costs.one_layer import OneLayer
 from planner.layouts import Layouts, Split
+from planner.models import mix
 from planner.step.pipelines import by_schedule, layers_at_once, pipeline
 
 ROUNDING = 1.0 - 1e-9  # sums in another order differ by less
@@ -64,8 +65,10 @@ def bounds(layouts: Layouts, one: OneLayer) -> Bounds:
     least = replace(least, working=spread(_least(held.working - held.again)), whole=np.zeros(1), again=np.zeros(1))
     free = {name: getattr(layouts, name) for name in FREE}
     sharded = replace(layouts, **{name: x.ravel()[:1] for name, x in free.items() if x.ndim > 1})
+    leading = mix.leading_dense(model)  # these may all be that rank's, where they hold less than layers with experts
     memory = rank_memory(
         one.case_of(sharded), layers=share, in_flight=flight, first=0.0, last=0.0, copies=copies,
+        dense=np.minimum(leading, share) - leading * share / model.num_layers,
         at_once=np.minimum(layers_at_once(layouts, share), 1.0), held=least,
     )  # fmt: skip
     return Bounds(

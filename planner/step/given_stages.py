@@ -1,4 +1,4 @@
-"""Stages that a layout gives layer by layer (`pipeline_layout`): what lies on each virtual stage, and on each rank."""
+"""What lies on each virtual stage and on each rank: leading dense layers, modules, and stages given layer by layer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from planner.choices.pipeline_layout import parse_pipeline_layout
 from planner.layouts import Layouts, Split
 from planner.models import Transformer, mix
 from planner.schedules import Pipeline, get_schedule
-from planner.step.pipelines import end_shares
+from planner.step.pipelines import end_shares, weight_copies
 from planner.step.splits import Stages, virtual_stage_layers
 
 
@@ -41,10 +41,14 @@ def given_chunks(text: str, model: Transformer) -> Chunks:
     """The virtual stages that a pipeline layout gives; the dense layers come first (`mix.leading_dense`)."""
     given = parse_pipeline_layout(text)
     layers, modules = np.array(given.layers, dtype=np.float64), np.array(given.modules, dtype=np.float64)
-    leading, total = float(mix.leading_dense(model)), max(float(layers.sum()), 1.0)
-    before = np.cumsum(layers) - layers
-    dense = np.clip(leading - before, 0.0, layers) - layers * leading / total
+    dense = _dense(layers, float(mix.leading_dense(model)))
     return Chunks(layers=layers, modules=modules / max(modules.sum(), 1.0), dense=dense)
+
+
+def _dense(layers: Array, leading: float) -> Array:
+    """How many more of stages' layers have a dense MLP than of as many average ones, where so many lead."""
+    before = np.cumsum(layers) - layers
+    return np.asarray(np.clip(leading - before, 0.0, layers) - layers * leading / max(float(layers.sum()), 1.0))
 
 
 def chunks_of(layouts: Layouts, stages: Stages, model: Transformer, count: int) -> Chunks:
@@ -55,13 +59,16 @@ def chunks_of(layouts: Layouts, stages: Stages, model: Transformer, count: int) 
         return given_chunks(row["pipeline_layout"], model)
     split = int(layouts.layer_split[0])
     if count == p * v and (v == 1 or split not in (Split.ENDS, Split.LAST)):
-        layers: Ints = _shared_out(stages.layers(0, p), row)
+        layers: Any = _shared_out(stages.layers(0, p), row)
     else:
         split = split if count == p * v else Split.EVEN
         num_layers, heads = (int(np.ravel(x)[0]) for x in (model.num_layers, model.output_heads))
         layers = virtual_stage_layers(num_layers, count, split, heads)
     modules = 1.0 * (np.arange(count) == count - 1)
-    return Chunks(layers=layers.astype(np.float64), modules=modules, dense=np.zeros(count))
+    known = count == p * v and np.ravel(stages.dense[0])[0] != 0.0
+    leading = float(np.ravel(mix.leading_dense(model))[0]) if known else 0.0
+    layers = layers.astype(np.float64)
+    return Chunks(layers=layers, modules=modules, dense=_dense(layers, leading))
 
 
 def _shared_out(ranks: Ints, row: dict[str, Any]) -> Ints:
@@ -73,9 +80,10 @@ def _shared_out(ranks: Ints, row: dict[str, Any]) -> Ints:
 
 
 def with_given(stages: Stages, layouts: Layouts, model: Transformer) -> Stages:
-    """The stages with those that layouts give, and where multi-token prediction's modules lie in all of them."""
+    """The stages with those that layouts give, and where modules and leading dense layers lie in all of them."""
     shares = end_shares(layouts)
-    stages = replace(stages, modules=(shares[1], 0.0, 0.0, shares[3]))
+    dense = _leading(stages, layouts, model, shares[0])
+    stages = replace(stages, modules=(shares[1], 0.0, 0.0, shares[3]), dense=dense)
     rows = np.flatnonzero(np.broadcast_to(is_given(layouts), layouts.shape[-1:]))
     if not len(rows):
         return stages
@@ -84,6 +92,7 @@ def with_given(stages: Stages, layouts: Layouts, model: Transformer) -> Stages:
     table = np.zeros((3, 4, n))  # layers, modules, dense of the first, early, late and last ranks
     table[0] = ends
     table[1, 0], table[1, 3] = shares[1], shares[3]
+    table[2] = [np.broadcast_to(x, n) for x in dense]
     num_early, fullest = np.broadcast_to(stages.num_early, n).astype(np.float64).copy(), np.zeros((4, 3, n))
     for i in rows:
         one = layouts.take([i])
@@ -94,6 +103,25 @@ def with_given(stages: Stages, layouts: Layouts, model: Transformer) -> Stages:
         first=layers[0], early=layers[1], num_early=num_early, late=layers[2], last=layers[3],
         modules=tuple(modules), dense=tuple(dense), fullest=fullest,
     )  # fmt: skip
+
+
+def _leading(stages: Stages, layouts: Layouts, model: Transformer, embedding: Array) -> tuple[Any, Any, Any, Any]:
+    """How many more dense layers the first, early, late and last ranks have than of as many average ones.
+
+    The rank with all of the embedding has them on its first virtual stage. What that has no room for the second rank
+    has, here in equal parts all ranks between the ends. 0 where that isn't so, or the second has no room either.
+    """
+    leading = np.asarray(mix.leading_dense(model))
+    if not np.any(leading):
+        return 0.0, 0.0, 0.0, 0.0
+    room = np.floor(stages.first / layouts.virtual_stages)
+    known = (layouts.pp > 1) & (embedding == 1.0) & (weight_copies(layouts) == 1) & (2 * room >= leading)
+    on_first, between = np.minimum(leading, room), layouts.pp - 2
+    more = (leading - on_first) / np.maximum(between, 1)
+    of_average = leading / model.num_layers
+    ranks = ((on_first, stages.first), (more, stages.early), (more, stages.late), (more * (between == 0), stages.last))
+    first, early, late, last = (np.where(known, own - layers * of_average, 0.0) for own, layers in ranks)
+    return first, early, late, last
 
 
 def _ranks(layouts: Layouts, chunks: Chunks) -> Array:

@@ -52,19 +52,22 @@ def key_ranks(layouts: Layouts, stages: Stages) -> list[Rank]:
     both_ends = weight_copies(layouts) > 1
     second = np.where(both_ends, layouts.pp // 2 - 1, np.minimum(1, layouts.pp - 1))
     heavier = (stages.num_early < between) & (stages.late > stages.early)
-    layers = np.where((stages.num_early == 0) | (heavier & both_ends), stages.late, stages.early) * (between > 0)
+    is_late = (stages.num_early == 0) | (heavier & both_ends)
+    layers = np.where(is_late, stages.late, stages.early) * (between > 0)
+    dense = np.where(is_late, stages.dense[2], stages.dense[1]) * (between > 0)
     last = np.where(layouts.pp == 1, stages.first, stages.last)
     ranks = [
         Rank(number=0, layers=stages.first, first=shares[0], last=shares[1],
              modules=stages.modules[0], dense=stages.dense[0]),
-        Rank(number=second, layers=layers, first=mid, last=mid),
+        Rank(number=second, layers=layers, first=mid, last=mid, dense=dense),
         Rank(number=layouts.pp - 1, layers=last, first=shares[2], last=shares[3],
              modules=stages.modules[3], dense=stages.dense[3]),
     ]  # fmt: skip
     later = heavier & ~both_ends & (stages.num_early > 0)
     if np.any(later):
         number = np.where(later, 1 + stages.num_early, second).astype(np.int64)
-        ranks.insert(2, Rank(number=number, layers=np.where(later, stages.late, layers), first=mid, last=mid))
+        of_late = np.where(later, stages.late, layers), np.where(later, stages.dense[2], dense)
+        ranks.insert(2, Rank(number=number, layers=of_late[0], first=mid, last=mid, dense=of_late[1]))
     if stages.fullest is not None:
         given = is_given(layouts) & (between > 0)
         for k in range(stages.fullest.shape[1]):

@@ -29,7 +29,7 @@ from planner.costs.parameters import RankParameters
 from planner.layouts import Layouts, Recompute
 from planner.models import counts, mix
 from planner.setup import Setup
-from planner.step.given_stages import is_given, with_given
+from planner.step.given_stages import with_given
 from planner.step.layer_time import LayerTime, layer_time, other_layer
 from planner.step.pipelines import (
     between_share,
@@ -127,7 +127,7 @@ def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None, alik
         layer_not_recomputed=_layer_not_recomputed(case, one, cost, params),
         offload_layer_s=_offload_layer_s(case, held),
         shared_head=shared_head,
-        dense_s=_dense_s(case, one, layer, cost),
+        dense_s=_dense_s(case, one, layer, cost, stages),
     )
 
 
@@ -180,10 +180,10 @@ def _layer_not_recomputed(case: Case, one: OneLayer, cost: LayerCost, params: Ra
     return layer_time(own, replace(cost, recompute_s=np.where(some, 0.0, cost.recompute_s)), t)
 
 
-def _dense_s(case: Case, one: OneLayer, layer: LayerTime, cost: LayerCost) -> tuple[Any, Any, Any]:
+def _dense_s(case: Case, one: OneLayer, layer: LayerTime, cost: LayerCost, stages: Stages) -> tuple[Any, Any, Any]:
     """`StepCosts.dense_s`: a dense-MLP layer's seconds minus an expert layer's."""
     leading = mix.leading_dense(case.model)
-    if not np.any(leading) or not np.any(is_given(case.layouts)):
+    if not any(np.any(ranks) for ranks in stages.dense):
         return 0.0, 0.0, 0.0
     model = mix.all_dense(case.model)
     own = one.case.with_model(model)

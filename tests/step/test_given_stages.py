@@ -99,6 +99,28 @@ def test_given_stages_cost_what_the_same_split_costs(pp, v, split):
     assert same_exact.peak_bytes == pytest.approx(exact.peak_bytes, rel=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("pp", "v", "split"), [(4, 1, "even"), (16, 1, "even"), (8, 2, "last"), (4, 4, "ends"), (31, 1, "last")]
+)
+def test_dense_layers_lead_on_the_first_ranks_as_where_stages_are_given(pp, v, split):
+    """Three of 61 layers are dense, and no other rank has one; of stages of two layers the second has the third."""
+    setup = load_setup("deepseek-v3-mtp", "dgx-h100")
+    same = {"dp": 8, "ep": 8, "pp": pp, "virtual_stages": v, "global_batch": 32 * pp, "recompute": "full"}
+    named = one_layout(setup.cluster, layer_split=split, **same)
+    layers = chunks_of(named, step_costs(setup, named).stages, setup.model, pp * v).layers.astype(int)
+    text = "|".join("t" * n for n in layers)
+    given = one_layout(setup.cluster, pipeline_layout=f"E{text}mL", **same)
+    one, other = estimate(setup, named), estimate(setup, given)
+    assert other.step_time_s[0] == pytest.approx(one.step_time_s[0], rel=1e-9)
+    assert other.memory_bytes[0] == pytest.approx(one.memory_bytes[0], rel=1e-9)
+    exact, same_exact = simulate(setup, named), simulate(setup, given)
+    assert same_exact.step_time_s == pytest.approx(exact.step_time_s, rel=1e-9)
+    assert same_exact.peak_bytes == pytest.approx(exact.peak_bytes, rel=1e-9)
+    on_first = min(3, layers[0])
+    dense = [on_first, 3 - on_first] + [0] * (pp * v - 2)
+    assert exact.loads.chunks.dense + layers * 3 / 61 == pytest.approx(dense)
+
+
 def test_estimate_and_timeline_agree_on_given_stages():
     setup, layouts = deepseek(NVIDIA)
     closed, exact = estimate(setup, layouts), simulate(setup, layouts)
