@@ -82,8 +82,8 @@ def _shared_out(ranks: Ints, row: dict[str, Any]) -> Ints:
 def with_given(stages: Stages, layouts: Layouts, model: Transformer) -> Stages:
     """The stages with those that layouts give, and where modules and leading dense layers lie in all of them."""
     shares = end_shares(layouts)
-    dense = _leading(stages, layouts, model, shares[0])
-    stages = replace(stages, modules=(shares[1], 0.0, 0.0, shares[3]), dense=dense)
+    leading = _leading(stages, layouts, model, shares[0])
+    stages = replace(stages, modules=(shares[1], 0.0, 0.0, shares[3]), dense=leading)
     rows = np.flatnonzero(np.broadcast_to(is_given(layouts), layouts.shape[-1:]))
     if not len(rows):
         return stages
@@ -92,7 +92,7 @@ def with_given(stages: Stages, layouts: Layouts, model: Transformer) -> Stages:
     table = np.zeros((3, 4, n))  # layers, modules, dense of the first, early, late and last ranks
     table[0] = ends
     table[1, 0], table[1, 3] = shares[1], shares[3]
-    table[2] = [np.broadcast_to(x, n) for x in dense]
+    table[2] = [np.broadcast_to(x, n) for x in leading]
     num_early, fullest = np.broadcast_to(stages.num_early, n).astype(np.float64).copy(), np.zeros((4, 3, n))
     for i in rows:
         one = layouts.take([i])
