@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array
+from planner.costs.adapters import frozen
 from planner.costs.case import Case
 from planner.costs.layer.matmul_shapes import common_products, expert_products
 from planner.costs.shapes import inner_width
@@ -53,6 +54,8 @@ def spare_gradients_bytes(case: Case) -> Array:
     (module/base.py, get_dummy_wgrad, since 2.3): layers share it, and so do experts. Matrices of one kind of layer are
     taken to be of different shapes.
     """
+    if not case.framework.spare_gradients:
+        return np.zeros(1)
     per_shape = [columns * depth * (count > 0) for _, columns, depth, count in common_products(case)]
     per_shape += [columns * depth * (count > 0) for _, columns, depth, count in expert_products(case)]
-    return np.asarray(sum(per_shape) * case.device.element_bytes)
+    return np.where(frozen(case), 0.0, sum(per_shape) * case.device.element_bytes)

@@ -271,7 +271,7 @@ def rank_memory(
     states = state_parameters(optimizer_bytes(moves, case), layouts, 1) * copies
     # By the time that a layer is made again, those behind it that were kept are freed.
     working = held.working - np.where(alone > 0, held.again, 0.0) + np.where(moved > 0, held.layer, 0.0)
-    buffers = (working + layers * held.keys_values) * slack
+    buffers = (working + layers * held.keys_values) * slack + spare_gradients_bytes(case)
     if np.any(layouts.zero >= 2):
         gradients_whole, parameters_whole = _whole_bytes(case, own, moves, layers, modules, at_once, (first, last))
         buffers = buffers + gradients_whole + parameters_whole
@@ -282,8 +282,6 @@ def rank_memory(
         buffers = buffers + _grown_bytes(case, moves, freed + last * held.logits)
     if framework.gather_copy_bytes > 0:
         buffers = buffers + gather_copy_bytes(case, moves.total, last)
-    if framework.spare_gradients:
-        buffers = buffers + np.where(frozen(case), 0.0, spare_gradients_bytes(case))
     return Memory(
         parameters_bytes=np.asarray(_parameters_bytes(case, own, moves, copies, versions)),
         gradients_bytes=gradients,
