@@ -144,6 +144,12 @@ def left_out_quantiles(known: HeldOut, judged: HeldOut, shares: Any, but: str = 
     return out
 
 
+def coverage(known: HeldOut, judged: HeldOut, but: str = "publication", share: float = 0.8) -> Array:
+    """Which judged runs lie in their interval of `left_out_quantiles`, shape (runs,) of 0, 1, NaN for none."""
+    low, high = left_out_quantiles(known, judged, [(1 - share) / 2, (1 + share) / 2], but).T
+    return np.where(np.isfinite(low), (low <= judged.error) & (judged.error <= high), np.nan)
+
+
 def held_shares(p: Predictions, ends: Array | None = None) -> dict[str, float | None]:
     """Which share of each source's timed runs lies in its interval of 80 %, and `overall`; None: none.
 

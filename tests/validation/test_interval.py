@@ -31,14 +31,8 @@ from planner.validation.errors import (
     known_errors,
     unseen,
 )
-from planner.validation.interval import error_quantiles, interval_factors, left_out_quantiles
+from planner.validation.interval import coverage, error_quantiles, interval_factors, left_out_quantiles
 from planner.validation.publications import publication_of, publications, publications_of
-
-
-def coverage(known, judged, share=0.8):
-    """Which judged runs lie in their interval of `left_out_quantiles`, shape (runs,) of 0, 1, NaN for none."""
-    low, high = left_out_quantiles(known, judged, [(1 - share) / 2, (1 + share) / 2], "publication").T
-    return np.where(np.isfinite(low), (low <= judged.error) & (judged.error <= high), np.nan)
 
 
 def test_eight_in_ten_runs_lie_in_an_interval_that_their_publication_had_no_part_in():
