@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.exporters.schedule_csv import write_schedule_csv
+from planner.exporters.schedule_csv import schedule_csv
 from planner.schedules import Pipeline, get_schedule
 
 pytestmark = [
@@ -44,7 +44,7 @@ def run_in_torch(
 def test_gradients_are_those_of_one_process(tmp_path: Path, name: str, v: int, p: int) -> None:
     m, schedule, path = 8, get_schedule(name), tmp_path / "schedule.csv"
     order = schedule.order(Pipeline(p=p, m=m, v=v))
-    write_schedule_csv(path, order, schedule)
+    path.write_text(schedule_csv(order, schedule))
 
     result = run_in_torch(path, m)
 
@@ -73,7 +73,7 @@ def test_a_wrong_schedule_does_not_pass(tmp_path: Path, one: str, other: str, re
     """What the test above rests on: the runtime takes its order from the file, and nowhere else."""
     path = tmp_path / "schedule.csv"
     schedule = get_schedule("1f1b")
-    write_schedule_csv(path, schedule.order(Pipeline(p=2, m=4)), schedule)
+    path.write_text(schedule_csv(schedule.order(Pipeline(p=2, m=4)), schedule))
     text = path.read_text()
     path.write_text(exchange(text, one, other) if other else text.replace(one, ""))
 
@@ -85,7 +85,7 @@ def test_a_wrong_schedule_does_not_pass(tmp_path: Path, one: str, other: str, re
 
 def test_a_missing_gradient_is_seen(tmp_path: Path) -> None:
     path, schedule = tmp_path / "schedule.csv", get_schedule("zb-h1")
-    write_schedule_csv(path, schedule.order(Pipeline(p=2, m=4)), schedule)
+    path.write_text(schedule_csv(schedule.order(Pipeline(p=2, m=4)), schedule))
 
     report = json.loads(run_in_torch(path, 4, "--skip", "1W2").stdout)
 
