@@ -56,7 +56,9 @@ def all_runs_figure(
         return float(off.mean()), f"{usable.sum()} runs"
     from planner.hardware import load_cluster
 
-    room = np.array([load_cluster(cluster_name(run)).accelerator.memory_bytes for run in p.runs])
+    names = [cluster_name(run) for run in p.runs]
+    memory = {name: load_cluster(name).accelerator.memory_bytes for name in {*names}}
+    room = np.array([memory[name] for name in names])
     asked = (having or {}).items()
     meant = np.array([all(run[column] in cells for column, cells in asked) for run in p.runs])
     known = np.isfinite(p.memory_bytes) & meant
