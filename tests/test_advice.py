@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from planner import estimate
 from planner.base.errors import InputError, LayoutError
 from planner.costs.memory.fit_chance import fit_chance, kinds_of, safe_share, unmeasured
 from planner.hardware import load_cluster, load_framework
@@ -159,7 +160,7 @@ def test_memory_is_measured_of_a_kind_where_runs_state_it_or_ran_out():
     known = load_setup("llama-13b", "dgx-a100-80gb", framework="megatron-lm")
     assert unmeasured(kinds_of(known, "bf16")) == ()
     other = load_setup("mixtral-8x7b", "dgx-b200", framework="fsdp")
-    assert unmeasured(kinds_of(other, "fp8")) == ("fsdp", "blackwell GPUs", "models with experts", "fp8")
+    assert unmeasured(kinds_of(other, "fp8")) == ("fsdp",)
 
 
 def test_what_a_margin_says_of_pairs_in_measured_runs():
@@ -179,8 +180,10 @@ def test_a_question_may_give_the_nics_of_a_node():
         load_setup(MODEL, CLUSTER, nics_per_node=0)
 
 
-def test_a_plan_says_whose_memory_was_never_measured(plan):
-    assert any("fewer than ten runs of megatron-core state their memory" in phrase for phrase in plan.assumed)
+def test_an_answer_says_whose_memory_was_never_measured(plan):
+    assert not any("state their memory" in phrase for phrase in plan.assumed)
+    other = estimate("llama3-8b", "dgx-h100", batch=64, dp=16, framework="fsdp")
+    assert "fewer than ten runs of fsdp state their memory, so the errors of all runs are used" in other.assumed
 
 
 def test_few_runs_on_an_architecture_are_told():

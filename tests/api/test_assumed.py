@@ -8,7 +8,6 @@ def test_gradients_optimizer_length_and_network_are_said():
     assert one.assumed == (
         "8,192 tokens per sequence", "gradients kept in fp32, reduced in fp32 (megatron-core)",
         "Adam with fp32 moments", "8 x 400 Gb/s per node",
-        "fewer than ten runs of megatron-core state their memory, so the errors of all runs are used",
     )  # fmt: skip
     assert one.to_dict()["assumed"] == list(one.assumed)
 

@@ -64,7 +64,7 @@ def test_a_shared_head_is_not_recomputed(name):
     """Nor where a framework recomputes its own: there is no layer around it whose input would be kept."""
     again = replace(setup(), framework=replace(setup().framework, recomputed_head=True))
     kept, full = (
-        step_costs(again, layout(schedule=name, recompute=mode)).head.parts_s
+        step_costs(again, layout(schedule=name, recompute=mode)).shared_head.parts_s
         for mode in (Recompute.NONE, Recompute.FULL)
     )
     assert [float(x[0]) for x in full] == [float(x[0]) for x in kept]
@@ -109,7 +109,7 @@ def test_a_slow_network_shows_at_the_barriers():
     slow = replace(one.cluster, network=replace(one.cluster.network, bandwidth_bytes_per_s=2e8))
     fast = simulate(one, x)
     late = simulate(replace(one, cluster=slow), x)
-    head = step_costs(replace(one, cluster=slow), x).head
+    head = step_costs(replace(one, cluster=slow), x).shared_head
     assert float(head.spread_s[0]) > float(fast.loads.forward_s.max())
     assert late.timeline.makespan_s > fast.timeline.makespan_s + 127 * 0.1 * float(head.spread_s[0])
 
@@ -141,7 +141,7 @@ def test_what_travels_between_the_ranks():
     spread = float(all_gather_s(group, 2048 * 3072 * 2.0)[0])
     told = float(all_reduce_s(group, 2048 * 2 * 4.0)[0])
     for name, summed in (("vocab-1", spread), ("vocab-2", spread + told)):
-        head = step_costs(setup(), layout(schedule=name)).head
+        head = step_costs(setup(), layout(schedule=name)).shared_head
         assert [float(x[0]) for x in (head.spread_s, head.told_s, head.summed_s)] == pytest.approx(
             [spread, told, summed], rel=1e-12
         )
