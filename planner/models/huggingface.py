@@ -75,6 +75,8 @@ def _gpt_neox(c: Config) -> dict[str, Any]:
 def _gptj(c: Config) -> dict[str, Any]:
     """The head's bias isn't counted. Rotary positions have base 10,000."""
     share = c.size("rotary_dim", 64) * c.size("n_head") / c.size("n_embd")
+    if share > 1.0:
+        raise c.fault("rotary_dim", f"up to n_embd / n_head, {c.size('n_embd') // c.size('n_head')}")
     return _gpt2(c) | {
         "tied": c.flag("tie_word_embeddings", False), "qkv_bias": False, "output_bias": False, "rotary": True,
         "max_positions": 0, "rotary_base": 10000, "rope_scaling": 1, "rotary_percent": share, "parallel_block": True,

@@ -342,6 +342,7 @@ def test_nemotron_3_super_has_latents_and_a_module(write: Any) -> None:
         (NEMOTRON_H | {"hybrid_override_pattern": None, "layers_block_type": [["mamba"]]}, "layers_block_type"),
         (NEMOTRON_H | {"num_nextn_predict_layers": 1, "mtp_layers_block_type": ["moe"]}, "attention', 'mlp'"),
         (OPT | {"word_embed_proj_dim": 512}, "word_embed_proj_dim is 512"),
+        (GPTJ | {"rotary_dim": 10_000}, "rotary_dim is 10000; allowed: up to n_embd / n_head, 256"),
         (PYTHIA | {"use_parallel_residual": "yes"}, "use_parallel_residual is 'yes'; allowed: true or false"),
         (FALCON | {"rotary_dim": 1, "multi_query": False, "num_kv_heads": 3}, "num_attention_heads 71.*num_kv_heads 3"),
         (OPT | {"do_layer_norm_before": False}, "do_layer_norm_before"),
