@@ -154,7 +154,9 @@ def word(name: str, value: Any) -> str:
 
 def switch(text: str) -> bool | str:
     """A flag that a user wrote, such as on or false; what is none stays text for `flag` to refuse."""
-    return {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}.get(text, text)
+    if text in ("on", "true", "yes", "1"):
+        return True
+    return False if text in ("off", "false", "no", "0") else text
 
 
 def flag(name: str, value: Any) -> bool:
