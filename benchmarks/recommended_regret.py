@@ -5,7 +5,7 @@
 
 A sweep is of one publication's set, one model, batch, sequence, precision and kernel on as many GPUs. Of its layouts
 one is picked as a search does: it must fit with 95 %, and of those that can't be told apart from the fastest it is the
-plainest (`planner.search.found`). The chance of fitting is of a fit without the publication, always. `regret`: how much
+plainest (`planner.search.pick`). The chance of fitting is of a fit without the publication, always. `regret`: how much
 longer the pick took than the best that ran; `of it caution`: what the best of those said to fit with 95 % took longer,
 which no better prediction of steps could save. `best fits`: the chance that the best that ran is said to fit with.
 `as likely`: of all sweeps' layouts with a chance within 0.1 of that one's, how many ran of how many.
@@ -27,7 +27,7 @@ from planner.calibration.selection import select
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts
 from planner.question import FIT_CHANCE
-from planner.search.found import plainest
+from planner.search.pick import plainest
 from planner.validation import MeasuredRun, predict, read_runs, shipped_files
 from planner.validation.defaults import candidates, framework_name
 from planner.validation.predict import Models

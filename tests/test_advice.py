@@ -15,7 +15,8 @@ from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts
 from planner.question import careful, load_setup
 from planner.schedules import SCHEDULES
-from planner.search.found import EQUAL, unusual
+from planner.search.found import EQUAL
+from planner.search.pick import unusual
 from planner.validation import accuracy_sentence
 
 ASK = {"gpus": 64, "batch": 256}

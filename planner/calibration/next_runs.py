@@ -17,7 +17,7 @@ from planner.calibration.anchor import AnchoredSetup, layout_slopes
 from planner.layouts import Layouts
 from planner.search import Recommendation
 from planner.search import recommend as search
-from planner.search.found import first_of_each, kinds
+from planner.search.pick import first_of_each, kinds
 from planner.setup import Setup
 
 SIZES = 2

@@ -42,7 +42,7 @@ def _describe(asked: bool) -> None:
     if asked:
         import json
 
-        from planner.cli.mcp import described
+        from planner.cli.describe import described
 
         print(json.dumps(described(application()), indent=2, allow_nan=False))
         raise typer.Exit

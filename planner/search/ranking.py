@@ -12,11 +12,14 @@ from planner.base.arrays import Ints
 from planner.base.errors import LayoutError, UnknownNameError
 from planner.base.pareto import pareto_front
 from planner.layouts import Attention, Layouts, Precision
-from planner.search.finalists import refine, try_others, try_some_layers
-from planner.search.found import EQUAL, Recommendation, first_of_each, kinds, known, plainest_first
+from planner.search.finalists import refine
+from planner.search.found import EQUAL, Recommendation, known
+from planner.search.other_schedules import try_others
+from planner.search.pick import first_of_each, kinds, plainest_first
 from planner.search.request import Fixed, Request
 from planner.search.scan import search
 from planner.search.shortlist import NEAR, Shortlist
+from planner.search.some_layers import try_some_layers
 from planner.setup import Setup
 from planner.step.estimate import Estimate, estimate
 from planner.step.timeline.timed import timed
@@ -81,7 +84,7 @@ def recommend(
     objective: memory, or time, throughput, cost, which give the same order on a given number of accelerators.
     rivals: keep at least this many of the fastest layouts that fit, and as many of those that need up to twice the
     memory. plainest: among layouts too close to tell apart, prefer the one with the fewest unusual choices; list one
-    layout per tp, pp, cp, ep and schedule (`planner.search.found`). reach_s: ignore slower layouts; then the front and
+    layout per tp, pp, cp, ep and schedule (`planner.search.pick`). reach_s: ignore slower layouts; then the front and
     the counts are incomplete.
 
     Raises LayoutError or InputError if nothing is legal, nothing that fast, or numbers are out of range;

@@ -1,0 +1,66 @@
+"""The layout to run among those too close to tell apart: the plainest, likeliest to fit. And answers that differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from planner.base.arrays import Ints
+from planner.choices.table import CHOICES
+from planner.layouts import Layouts
+from planner.search.found import EQUAL
+from planner.step.estimate import Estimate
+
+SURE = 0.01  # of not fitting: less tells nothing apart
+USUAL_SCHEDULES = ("1f1b", "interleaved")
+
+
+def unusual(layouts: Layouts) -> Ints:
+    """How many choices of each layout are not the usual ones, shape (n,).
+
+    Each doubling of the context-parallel ranks counts as one: it cuts a sequence into shorter pieces and spreads a
+    ring over more nodes, both further from what published runs have measured.
+    """
+    usual = np.array([name in USUAL_SCHEDULES for name in layouts.schedule_names])
+    count = ((layouts.pp > 1) & ~usual[layouts.schedule]).astype(np.int64)
+    count += np.ceil(np.log2(layouts.cp)).astype(np.int64)
+    for choice in CHOICES.values():
+        if choice.risky:
+            count += getattr(layouts, choice.name) != choice.default
+    return np.asarray(count)
+
+
+def kinds(layouts: Layouts) -> Ints:
+    """A number for each layout, the same for twins, which share all that sets answers `apart`, shape (n,)."""
+    columns = np.stack([getattr(layouts, choice.name) for choice in CHOICES.values() if choice.apart])
+    return np.asarray(np.unique(columns, axis=1, return_inverse=True)[1].ravel())
+
+
+def first_of_each(order: Any, kind: Ints) -> Ints:
+    """The first index of each kind, in order."""
+    _, first = np.unique(kind[order], return_index=True)
+    return np.asarray(order[np.sort(first)])
+
+
+def plainest_first(result: Estimate, order: Any) -> Ints:
+    """Fitting layouts, fastest first, with the one to run before them.
+
+    Pipelines whose exact timeline is not known don't count.
+    """
+    if not len(order):
+        return np.asarray(order)
+    known = order[result.simulated[order] | (result.layouts.pp[order] == 1) | (order == order[0])]
+    pick = known[plainest(result.step_time_s[known], result.fit_chance[known], result.layouts.take(known))]
+    return np.concatenate([[pick], order[order != pick]])
+
+
+def plainest(step_time_s: Any, fit_chance: Any, layouts: Layouts) -> int:
+    """The index of the layout to run, of some that fit: steps and chances of fitting of shape (n,).
+
+    Of those that can't be told apart from the fastest (`EQUAL`) it has the fewest unusual choices, then the better
+    chance of fitting, above 99 % taken as alike, then the shortest step.
+    """
+    near = np.flatnonzero(step_time_s <= (1.0 + EQUAL) * step_time_s.min())
+    keys = (step_time_s[near], np.maximum(1.0 - fit_chance[near], SURE), unusual(layouts.take(near)))
+    return int(near[np.lexsort(keys)[0]])

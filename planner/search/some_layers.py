@@ -1,0 +1,79 @@
+"""Recomputation, or activations in host memory, of as few layers as fit, tried on layouts that recompute all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from planner.base.arrays import Array
+from planner.layouts import Layouts, Recompute
+from planner.search.other_schedules import WORTH_IT
+from planner.search.request import Request
+from planner.setup import Setup
+from planner.step.estimate import Estimate, totals
+from planner.step.legality import legal
+from planner.step.timeline.timed import timed_estimate
+
+FULL = Recompute.FULL
+MOST_LAYOUTS = 64  # that recompute all layers: of many virtual stages few have layers to leave alone
+MOST_SIMULATED = 2
+
+
+def try_some_layers(setup: Setup, asked: Request, result: Estimate, order: Any) -> Estimate | None:
+    """An estimate of one more layout that is faster than the best and recomputes fewer layers; None if there is none.
+
+    A question that allows `full` alone means every layer, and none is tried. With --allow-offload, activations go to
+    the host in layouts that then recompute nothing.
+
+    order: fitting layouts, best first. Each of the fastest that recompute all layers gets the fewest with which it fits
+    in memory by the closed form; the fastest of these are run on the timeline.
+    """
+    fixed = asked.fixed
+    full = order[result.layouts.recompute[order] == FULL][:MOST_LAYOUTS]
+    best = float(result.step_time_s[order[0]]) * (1.0 - WORTH_IT) if len(full) else 0.0
+    out: list[Estimate] = []
+    if len(full) and setup.framework.block_recompute and fixed.recompute_layers is None and fixed.recompute != (FULL,):
+        out += _faster(setup, _fewest(setup, result.layouts.take(full)), best)
+    alone = full[result.layouts.pp[full] == 1]
+    kept = Recompute.NONE in (fixed.recompute or (Recompute.NONE,)) and fixed.offload_layers is None
+    if len(alone) and fixed.offload and setup.framework.offloads_layers and kept:
+        whole = replace(result.layouts.take(alone), recompute=np.full(len(alone), Recompute.NONE))
+        out += _faster(setup, _fewest(setup, whole, "offload_layers"), best)
+    return min(out, key=lambda one: float(one.step_time_s[0]), default=None)
+
+
+def _faster(setup: Setup, found: tuple[Layouts, Array] | None, best: float) -> list[Estimate]:
+    """The fastest of some layouts on the timeline, if it fits and is faster than the best."""
+    if found is None:
+        return []
+    few, seconds = found
+    hopeful = [int(i) for i in np.argsort(seconds, kind="stable") if seconds[i] < best][:MOST_SIMULATED]
+    if not hopeful:
+        return []
+    timed = timed_estimate(setup, few.take(hopeful))
+    faster = np.flatnonzero(timed.fits & (timed.step_time_s < best))
+    return [timed.take(faster[[np.argmin(timed.step_time_s[faster])]])] if len(faster) else []
+
+
+def _fewest(setup: Setup, layouts: Layouts, choice: str = "recompute_layers") -> tuple[Layouts, Array] | None:
+    """For each layout, the smallest number of layers with which it fits, and the closed form's seconds of its step.
+
+    choice: the choice that counts layers. Layouts that don't fit with fewer than all layers are left out. None if none
+    is left.
+    """
+    most = -(-int(setup.model.num_layers) // (layouts.pp * layouts.virtual_stages))
+    source_row = np.repeat(np.arange(len(layouts)), most - 1)
+    layers = np.concatenate([np.arange(1, n) for n in most]).astype(np.int64)
+    changes: dict[str, Any] = {choice: layers}
+    table = replace(layouts.take(source_row), **changes)
+    legal_rows = np.flatnonzero(legal(setup.model, setup.cluster, table)) if len(source_row) else source_row
+    if not len(legal_rows):
+        return None
+    sums = totals(setup, table.take(legal_rows))
+    fits = np.flatnonzero(sums.memory_bytes <= setup.cluster.accelerator.usable_bytes)
+    if not len(fits):
+        return None
+    fewest = fits[np.unique(source_row[legal_rows[fits]], return_index=True)[1]]
+    return table.take(legal_rows[fewest]), sums.step_time_s[fewest]
