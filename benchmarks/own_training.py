@@ -57,7 +57,7 @@ class Stage(nn.Module):
         self.head = model.lm_head if last else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        at = torch.arange(x.shape[1]).unsqueeze(0)
+        at = torch.arange(x.shape[1], device=x.device).unsqueeze(0)
         if self.embedding is not None:
             x = self.embedding(x)
         if self.positions is not None:
@@ -100,19 +100,19 @@ def tensor_parallel(model: Any, mesh: DeviceMesh) -> None:
     tensor.parallelize_module(model, mesh, ends)
 
 
-def shard(stage: Stage, mesh: DeviceMesh, zero: int) -> None:
+def shard(stage: Stage, mesh: DeviceMesh, zero: int, **policy: Any) -> None:
     """torchtitan's units: embedding, each layer, last norm with head; ZeRO 1, 2 keep parameters to the backward pass.
 
     Under a pipeline PyTorch's stages gather once a step and reduce once, after the last micro-batch: ZeRO 1.
     """
     again = zero == 3
     if stage.embedding is not None:
-        fully_shard(stage.embedding, mesh=mesh, reshard_after_forward=again)
+        fully_shard(stage.embedding, mesh=mesh, reshard_after_forward=again, **policy)
     for layer in stage.layers:
-        fully_shard(layer, mesh=mesh, reshard_after_forward=again)
+        fully_shard(layer, mesh=mesh, reshard_after_forward=again, **policy)
     if stage.norm is not None and stage.head is not None:
-        fully_shard([stage.norm, stage.head], mesh=mesh, reshard_after_forward=False)
-    fully_shard(stage, mesh=mesh)
+        fully_shard([stage.norm, stage.head], mesh=mesh, reshard_after_forward=False, **policy)
+    fully_shard(stage, mesh=mesh, **policy)
 
 
 def loss_of(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
