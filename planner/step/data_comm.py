@@ -9,6 +9,7 @@ import numpy as np
 
 from planner.base.arrays import Array
 from planner.step.layer_time import shown_s
+from planner.step.passes import mean_layer
 from planner.step.pipelines import layer_at_a_time
 from planner.step.step_costs import StepCosts
 
@@ -23,12 +24,14 @@ class DataComm:
     gather_hidden_s: Array
 
 
-def data_comm(costs: StepCosts, forward_s: Any, backward_s: Any) -> DataComm:
+def data_comm(costs: StepCosts, forward_s: Any, backward_s: Any, layers: Any) -> DataComm:
     """The gradient reduction and the parameter gather of a rank.
 
-    forward_s, backward_s: the rank's passes of one micro-batch. The collectives hide under one micro-batch's passes,
-    as far as the framework overlaps them. A layer-at-a-time schedule hides them under all micro-batches' passes of the
-    other chunks; the last chunk's reduction and the first chunk's gather show.
+    forward_s, backward_s: the rank's passes of one micro-batch; layers: that it has. The collectives hide under one
+    micro-batch's passes, as far as the framework overlaps them. Of a reduction after every micro-batch, what outlasts
+    the backward pass holds the device up, not the host, which launches the next one's passes meanwhile: all but the
+    last take the place of waits for launches. A layer-at-a-time schedule hides them under all micro-batches' passes of
+    the other chunks; the last chunk's reduction and the first chunk's gather show.
     """
     framework, layouts = costs.case.framework, costs.case.layouts
     m, p, v = layouts.micro_batches, layouts.pp, layouts.virtual_stages
@@ -37,11 +40,17 @@ def data_comm(costs: StepCosts, forward_s: Any, backward_s: Any) -> DataComm:
     most = np.where(in_turn, (v - 1) / v, 1.0)
     overlap = np.where((p > 1) & ~in_turn, framework.overlap_grad_reduce_pipelined, framework.overlap_grad_reduce)
     times = np.where((layouts.zero == 2) & ~in_turn, m, 1)
-    reduce_hidden = np.minimum(overlap * window * backward_s, np.minimum(overlap, most) * costs.reduce_s)
+    at_most = np.minimum(overlap, most) * costs.reduce_s
+    reduce_hidden = np.minimum(overlap * window * backward_s, at_most)
+    if np.any(times > 1):
+        layer, _ = mean_layer(costs)
+        idle_f, idle_b = layers * layer.idle_forward_s, layers * layer.idle_backward_s
+        earlier = np.minimum(overlap * (backward_s - idle_b), at_most) + idle_f + idle_b
+        reduce_hidden = reduce_hidden + (times - 1) * np.minimum(earlier, costs.reduce_s)
     gather_shown = shown_s(framework, costs.gather_s, costs.gather_link_s, window * forward_s)
     return DataComm(
         reduce_s=times * costs.reduce_s,
-        reduce_hidden_s=times * reduce_hidden,
+        reduce_hidden_s=reduce_hidden,
         gather_s=costs.gather_s,
         gather_hidden_s=np.minimum(costs.gather_s - gather_shown, most * costs.gather_s),
     )

@@ -35,7 +35,11 @@ RING_SHOWS = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class LayerTime:
-    """One layer and micro-batch with its collectives as they show: seconds, shape (n,)."""
+    """One layer and micro-batch with its collectives as they show: seconds, shape (n,).
+
+    idle_forward_s, idle_backward_s: of the passes, what waits for launches that are made meanwhile: whatever holds the
+    device up before takes its place.
+    """
 
     forward_s: Array
     backward_s: Array
@@ -44,6 +48,8 @@ class LayerTime:
     expert_s: Array
     sharding_s: Array
     host_s: Array
+    idle_forward_s: Array
+    idle_backward_s: Array
 
     @property
     def total_s(self) -> Array:
@@ -87,7 +93,7 @@ def layer_time(case: Case, cost: LayerCost, t: Traffic) -> LayerTime:
     gather_b = shown_s(framework, twice * gather_s + reduce_s, twice * gather_link + reduce_link, backward)
     gather_b = gather_b + each * (twice * t.layer_copy_out_s + t.layer_copy_in_s)
     forward, backward = forward + gather_f, backward + gather_b
-    wait_f, wait_b = host_waits_s(case, forward, backward)
+    wait_f, wait_b, idle_f, idle_b = host_waits_s(case, forward, backward)
     return LayerTime(
         forward_s=forward + wait_f,
         backward_s=backward + wait_b,
@@ -96,11 +102,15 @@ def layer_time(case: Case, cost: LayerCost, t: Traffic) -> LayerTime:
         expert_s=expert_f + expert_b,
         sharding_s=gather_f + gather_b,
         host_s=wait_f + wait_b,
+        idle_forward_s=idle_f,
+        idle_backward_s=idle_b,
     )
 
 
-def host_waits_s(case: Case, forward_s: Array, backward_s: Array) -> tuple[Array, Array]:
+def host_waits_s(case: Case, forward_s: Array, backward_s: Array) -> tuple[Array, Array, Array, Array]:
     """Seconds by which the host's launches outlast a layer's passes, as an average of the step's micro-batches.
+
+    Of the forward and of the backward pass; then the part of either that `LayerTime` calls idle.
 
     One pass may run ahead for the other: m micro-batches take the longer of m launches and m runs of both. Where the
     forward pass waits for its launches and the backward pass lags behind its own, a step besides begins with the wait
@@ -113,18 +123,20 @@ def host_waits_s(case: Case, forward_s: Array, backward_s: Array) -> tuple[Array
     layouts = case.layouts
     host_f, host_b = host_s(case, shards_per_layer(case))
     host_b = host_b + np.where((layouts.recompute == Recompute.FULL) | by_operation(case), host_f, 0.0)
+    none = np.zeros(1)
     if case.framework.blocking_launches:
-        return host_f, host_b
+        return host_f, host_b, none, none
     apart = np.maximum(host_f - forward_s, 0.0), np.maximum(host_b - backward_s, 0.0)
     in_turn = (case.framework.overlap_experts > 0.0) & takes_turns(layouts)
     counted = (mix.shares(case.model).sparse > 0.0) & (layouts.capacity_factor == 0.0) & ~in_turn
     if np.all(counted):
-        return apart
+        return *apart, none, none
     both = np.maximum(host_f + host_b - forward_s - backward_s, 0.0)
-    share = both / np.maximum(apart[0] + apart[1], 1e-30)
+    share = np.where(counted, 0.0, both / np.maximum(apart[0] + apart[1], 1e-30))
+    idle_f, idle_b = share * apart[0], share * apart[1]
     times = np.where(layer_at_a_time(layouts), 1.0, 1.0 / layouts.micro_batches)
     lag = times * np.minimum(apart[0], np.maximum(backward_s - host_b, 0.0))
-    return np.where(counted, apart[0], share * apart[0] + lag), np.where(counted, apart[1], share * apart[1])
+    return np.where(counted, apart[0], idle_f + lag), np.where(counted, apart[1], idle_b), idle_f, idle_b
 
 
 def takes_turns(layouts: Layouts) -> Bools:

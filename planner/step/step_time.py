@@ -6,15 +6,12 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from planner.base import records
 from planner.base.arrays import Array
-from planner.costs.memory.rank import layers_not_recomputed
 from planner.layouts import Layouts
 from planner.schedules import Loads
 from planner.step.chunk_gathers import chunk_wait_s
 from planner.step.data_comm import data_comm
-from planner.step.layer_time import LayerTime
-from planner.step.passes import rank_passes
+from planner.step.passes import mean_layer, rank_passes
 from planner.step.pipelines import by_chunk, by_schedule, pipeline
 from planner.step.step_costs import StepCosts
 
@@ -71,12 +68,12 @@ def step_time(costs: StepCosts, bubble: bool = True) -> StepTime:
         mean if costs.offload_layer_s is None else sum(rank_passes(replace(costs, offload_layer_s=None)).total(p)) / p
     )
     makespan = _makespan(layouts, loads) if bubble else m * slowest
-    layer, repeated = _mean_layer(costs)
+    layer, repeated = mean_layer(costs)
     work = m * costs.case.model.num_layers / p  # layers that the mean rank passes in a step
     ends_s = ends.embedding_forward_s + ends.embedding_backward_s
     ends_s = ends_s + ends.head_s
     sharded_ends_s = np.where(by_chunk(layouts), 0.0, m * t.ends_sharding_s / p)
-    data = data_comm(costs, forward, backward)
+    data = data_comm(costs, forward, backward, costs.case.model.num_layers / p)
     return StepTime(
         matmul_s=work * (cost.forward_matmul_s + cost.backward_matmul_s - cost.launch_s),
         attention_s=work * (cost.forward_attention_s + cost.backward_attention_s),
@@ -106,18 +103,3 @@ def _makespan(layouts: Layouts, loads: Loads) -> Array:
     for schedule, rows in by_schedule(layouts):
         out[..., rows] = schedule.makespan(pipeline(layouts, rows), loads.take(rows))
     return out
-
-
-def _mean_layer(costs: StepCosts) -> tuple[LayerTime, Array]:
-    """The average layer where recomputation repeats only some, and the share of layers that it repeats."""
-    layouts, stages, v = costs.case.layouts, costs.stages, costs.case.layouts.virtual_stages
-    if costs.layer_not_recomputed is None:
-        return costs.layer, np.ones(1)
-    middle = np.maximum(layouts.pp - 2, 0)
-    early = np.minimum(stages.num_early, middle)
-    ranks = ((stages.first, 1), (stages.early, early), (stages.late, middle - early), (stages.last, layouts.pp > 1))
-    left_out = sum(number * layers_not_recomputed(layouts, layers, v) for layers, number in ranks)
-    share = left_out / costs.case.model.num_layers
-    both = [costs.layer, costs.layer_not_recomputed]
-    layer = records.combined(both, lambda repeated, once: repeated + share * (once - repeated))
-    return layer, np.asarray(1.0 - share)

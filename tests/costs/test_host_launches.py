@@ -8,7 +8,10 @@ import pytest
 from planner.costs.layer.host_launches import host_s
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Precision, Recompute
+from planner.setup import Setup
+from planner.step.data_comm import data_comm
 from planner.step.layer_time import host_waits_s
+from planner.step.step_costs import step_costs
 from tests.costs.toy import CLUSTER, FRAMEWORK, GPT, MLA, MOE, case, layout
 
 SLOW = replace(
@@ -43,7 +46,7 @@ def test_parts_add_up():
 
 def waits(model, forward_s, backward_s, framework=SLOW, **chosen):
     of = case(model=model, layouts=layout(**chosen), framework=framework)
-    return [float(np.ravel(x)[0]) for x in host_waits_s(of, np.array([forward_s]), np.array([backward_s]))]
+    return [float(np.ravel(x)[0]) for x in host_waits_s(of, np.array([forward_s]), np.array([backward_s]))[:2]]
 
 
 def test_a_pass_runs_ahead_for_the_other_unless_experts_tokens_are_counted():
@@ -68,6 +71,33 @@ def test_a_step_lasts_as_long_as_its_kernels_launched_one_by_one(forward_s, back
             ended = max(launched, ended) + run_s / 1000
     wait_s = sum(waits(GPT, forward_s, backward_s, dp=1, micro_batch=1, global_batch=micro_batches))
     assert micro_batches * (forward_s + backward_s + wait_s) == pytest.approx(ended, rel=2e-3)
+
+
+@pytest.mark.parametrize("reduce_s", [1.0, 4.0, 8.0, 20.0])
+@pytest.mark.parametrize("micro_batches", [1, 2, 5])
+@pytest.mark.parametrize(("forward_s", "backward_s"), [(2, 10), (2, 5.5), (1, 3), (4, 4.5), (4, 3), (1, 6.5)])
+def test_the_device_waits_for_each_micro_batch_s_reduction_while_the_host_launches_on(
+    forward_s, backward_s, micro_batches, reduce_s
+):
+    """As above, with half of each reduction beside its backward pass, as far as that is long enough."""
+    half = replace(SLOW, overlap_grad_reduce=0.5)
+    chosen = layout(dp=2, zero=2, micro_batch=1, global_batch=2 * micro_batches)
+    costs = step_costs(Setup(GPT, CLUSTER, half), chosen)
+    of = case(model=GPT, layouts=chosen, framework=half)
+    wait_f, wait_b, idle_f, idle_b = host_waits_s(of, np.array([forward_s]), np.array([backward_s]))
+    layer = replace(costs.layer, idle_forward_s=idle_f, idle_backward_s=idle_b)
+    costs = replace(costs, layer=layer, reduce_s=np.array([reduce_s]))
+    found = data_comm(costs, forward_s + wait_f, backward_s + wait_b, 1)
+    seconds = micro_batches * (forward_s + backward_s + wait_f + wait_b) + found.reduce_s - found.reduce_hidden_s
+    launched = ended = 0.0
+    for _ in range(micro_batches):
+        for run_s, host_pass_s in [(forward_s, 3.0), (backward_s, 5.0)]:
+            begin = ended
+            for _ in range(1000):
+                launched += host_pass_s / 1000
+                ended = max(launched, ended) + run_s / 1000
+        ended += reduce_s - 0.5 * min(reduce_s, ended - max(begin, launched - 5.0))
+    assert float(seconds[0]) == pytest.approx(ended, rel=3e-3)
 
 
 def test_another_micro_batch_s_pass_keeps_the_gpu_busy_while_tokens_are_counted():

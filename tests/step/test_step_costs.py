@@ -154,7 +154,7 @@ def collectives(framework, reduce_s=10.0, gather_s=6.0, forward_s=4.0, backward_
     costs = step_costs(Setup(GPT, TOY, framework), chosen)
     gather = np.array([gather_s])
     costs = replace(costs, reduce_s=np.array([reduce_s]), gather_s=gather, gather_link_s=link * gather)
-    found = data_comm(costs, np.array([forward_s]), np.array([backward_s]))
+    found = data_comm(costs, np.array([forward_s]), np.array([backward_s]), GPT.num_layers)
     return [float(getattr(found, f.name)[0]) for f in fields(found)]
 
 
@@ -215,7 +215,7 @@ def test_the_parts_of_a_step_are_the_average_rank_s():
     close(t.pipeline_comm_s, m * costs.send_s)
     close(t.optimizer_s, costs.update_s)
     forward, backward = _last_rank(costs)
-    data = data_comm(costs, forward, backward)
+    data = data_comm(costs, forward, backward, layers / p)
     close(t.data_comm_s, data.reduce_s - data.reduce_hidden_s + data.gather_s - data.gather_hidden_s
           + costs.traffic.tied_s)  # fmt: skip
     # 1F1B: the slowest rank's work, and p - 1 micro-batches of the others' while it waits.

@@ -225,7 +225,7 @@ def prepare(
     held = ranks.chunks
     params = costs.case.ranks.rank(held.layers, ranks.first, ranks.last, held.modules, held.dense).total
     share = params / costs.busiest_params
-    data = data_comm(costs, ranks.forward_s, ranks.backward_s)
+    data = data_comm(costs, ranks.forward_s, ranks.backward_s, held.layers)
     parts = (0.0,) * 4 if head is None else [float(x[0]) for x in head.parts_s]
     lasting = durations(order, loads.forward_s / k, loads.input_grad_s / k, loads.weight_grad_s / k, parts)
     if slices is not None:
