@@ -9,7 +9,6 @@ import numpy as np
 
 from planner.base.arrays import Array
 from planner.step.layer_time import shown_s
-from planner.step.passes import mean_layer
 from planner.step.pipelines import layer_at_a_time
 from planner.step.step_costs import StepCosts
 
@@ -43,7 +42,7 @@ def data_comm(costs: StepCosts, forward_s: Any, backward_s: Any, layers: Any) ->
     at_most = np.minimum(overlap, most) * costs.reduce_s
     reduce_hidden = np.minimum(overlap * window * backward_s, at_most)
     if np.any(times > 1):
-        layer, _ = mean_layer(costs)
+        layer, _ = costs.mean_layer()
         idle_f, idle_b = layers * layer.idle_forward_s, layers * layer.idle_backward_s
         earlier = np.minimum(overlap * (backward_s - idle_b), at_most) + idle_f + idle_b
         reduce_hidden = reduce_hidden + (times - 1) * np.minimum(earlier, costs.reduce_s)

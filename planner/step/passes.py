@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from planner.base import records
 from planner.base.arrays import Array
 from planner.costs.memory.rank import layers_not_recomputed, offloaded_layers
 from planner.schedules import Loads
-from planner.step.layer_time import LayerTime
 from planner.step.pipelines import between_share, by_chunk, end_shares
 from planner.step.step_costs import StepCosts
 
@@ -77,21 +75,6 @@ def passes(costs: StepCosts, share: Share) -> tuple[Array, Array, Array]:
     weights = _plus(share.layers * costs.cost.weight_grad_s, head, ends.head_backward_s / 2.0)
     weights = _plus(_plus(weights, modules, ends.module_backward_s / 2.0), dense, costs.dense_s[2])
     return forward, backward - weights, weights
-
-
-def mean_layer(costs: StepCosts) -> tuple[LayerTime, Array]:
-    """The average layer where recomputation repeats only some, and the share of layers that it repeats."""
-    layouts, stages, v = costs.case.layouts, costs.stages, costs.case.layouts.virtual_stages
-    if costs.layer_not_recomputed is None:
-        return costs.layer, np.ones(1)
-    middle = np.maximum(layouts.pp - 2, 0)
-    early = np.minimum(stages.num_early, middle)
-    ranks = ((stages.first, 1), (stages.early, early), (stages.late, middle - early), (stages.last, layouts.pp > 1))
-    left_out = sum(number * layers_not_recomputed(layouts, layers, v) for layers, number in ranks)
-    share = left_out / costs.case.model.num_layers
-    both = [costs.layer, costs.layer_not_recomputed]
-    layer = records.combined(both, lambda repeated, once: repeated + share * (once - repeated))
-    return layer, np.asarray(1.0 - share)
 
 
 def _ends_collectives_s(costs: StepCosts) -> Array:

@@ -19,7 +19,7 @@ from planner.costs.gradient_accumulation import with_accumulation
 from planner.costs.layer.embedding_head import EmbeddingHeadCost, with_gathered_logits, with_modules
 from planner.costs.layer.layer_cost import LayerCost, layer_cost
 from planner.costs.memory.bytes_per_parameter import reduced_bytes
-from planner.costs.memory.rank import Activations
+from planner.costs.memory.rank import Activations, layers_not_recomputed
 from planner.costs.network.collectives import rank_send_s
 from planner.costs.network.data_parallel import data_traffic, gather_pieces
 from planner.costs.network.traffic import LayerTraffic, Traffic, layer_traffic, traffic
@@ -86,6 +86,20 @@ class StepCosts:
         taken = records.take(self, index, len(self.busiest_params))
         shared = taken.shared_head is not None and np.any(shares_ends(taken.case.layouts))
         return taken if shared else replace(taken, shared_head=None)
+
+    def mean_layer(self) -> tuple[LayerTime, Array]:
+        """The average layer where recomputation repeats only some, and the share of layers that it repeats."""
+        layouts, stages, v = self.case.layouts, self.stages, self.case.layouts.virtual_stages
+        if self.layer_not_recomputed is None:
+            return self.layer, np.ones(1)
+        middle = np.maximum(layouts.pp - 2, 0)
+        early = np.minimum(stages.num_early, middle)
+        ranks = ((stages.first, 1), (stages.early, early), (stages.late, middle - early), (stages.last, layouts.pp > 1))
+        left_out = sum(number * layers_not_recomputed(layouts, layers, v) for layers, number in ranks)
+        share = left_out / self.case.model.num_layers
+        both = [self.layer, self.layer_not_recomputed]
+        layer = records.combined(both, lambda repeated, once: repeated + share * (once - repeated))
+        return layer, np.asarray(1.0 - share)
 
 
 def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None, alike: bool = False) -> StepCosts:

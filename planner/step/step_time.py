@@ -11,7 +11,7 @@ from planner.layouts import Layouts
 from planner.schedules import Loads
 from planner.step.chunk_gathers import chunk_wait_s
 from planner.step.data_comm import data_comm
-from planner.step.passes import mean_layer, rank_passes
+from planner.step.passes import rank_passes
 from planner.step.pipelines import by_chunk, by_schedule, pipeline
 from planner.step.step_costs import StepCosts
 
@@ -68,7 +68,7 @@ def step_time(costs: StepCosts, bubble: bool = True) -> StepTime:
         mean if costs.offload_layer_s is None else sum(rank_passes(replace(costs, offload_layer_s=None)).total(p)) / p
     )
     makespan = _makespan(layouts, loads) if bubble else m * slowest
-    layer, repeated = mean_layer(costs)
+    layer, repeated = costs.mean_layer()
     work = m * costs.case.model.num_layers / p  # layers that the mean rank passes in a step
     ends_s = ends.embedding_forward_s + ends.embedding_backward_s
     ends_s = ends_s + ends.head_s
