@@ -9,8 +9,6 @@ The names in `__all__` stay; docs/python-api.md describes them. They are loaded 
 the package, and `planner --help`, load nothing else.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

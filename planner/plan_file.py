@@ -5,8 +5,6 @@ be read anywhere; cluster and framework are named, never read from a path that a
 model and layout agrees with them: one that was edited in one place only is refused.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, fields
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`Setup`: what is trained, on what, by what. All that is asked of planner is asked of a setup."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from planner.hardware import Cluster, Framework

@@ -1,7 +1,5 @@
 """Answers anchored on measured runs of one's own machine: the question, its intervals, and what to run next."""
 
-from __future__ import annotations
-
 import os
 from functools import cache
 from pathlib import Path

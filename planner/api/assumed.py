@@ -1,7 +1,5 @@
 """What an answer took for granted, said with it: so that a reader sees at once what would change it."""
 
-from __future__ import annotations
-
 from planner.base.units import GBIT
 from planner.choices.training import training_text
 from planner.costs.case import Case

@@ -1,7 +1,5 @@
 """Layouts set side by side: under every schedule, over stages, two plans, launch arguments before they are merged."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path

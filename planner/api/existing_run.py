@@ -1,7 +1,5 @@
 """An existing run from its configuration: what it is, how good, and what to change first."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The shortest training that a paper found, and ours for the same question: the difference, part by part."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial

@@ -1,7 +1,5 @@
 """What `--framework` names: a profile of figures, or a framework that planner writes files for, as one thing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What suffices: the largest training within a time, and the network that a training needs."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Logs of runs: what they measured, beside the prediction of the layout that ran, and as rows of measured runs."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The search for the layouts to run: `recommend`, and the same question with its setup known."""
 
-from __future__ import annotations
-
 import os
 from typing import Any, Unpack
 

@@ -1,7 +1,5 @@
 """Trainings on several sites, and on groups of machines that differ: `planner sites`, `planner mixed`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """How long a training takes, the shortest time in which it can be done, and what would help."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any

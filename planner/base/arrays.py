@@ -1,7 +1,5 @@
 """What arrays of numbers are called in signatures; their shapes stand in docstrings."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

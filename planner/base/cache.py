@@ -1,7 +1,5 @@
 """`LruCache`: values that take long to make, by their key. The least recently used one goes first. Thread-safe."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Sized
 from threading import Lock
 from typing import Generic, TypeVar

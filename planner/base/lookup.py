@@ -1,7 +1,5 @@
 """Names as people write them: `Llama 3.1 8B`, `llama-3.1-8b` and `meta-llama/Llama-3.1-8B-Instruct` are one."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

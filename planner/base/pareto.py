@@ -1,7 +1,5 @@
 """The front of two quantities that should both be small, and where it bends."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

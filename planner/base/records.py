@@ -1,7 +1,5 @@
 """Records of arrays: dataclasses whose fields are arrays, or records again. All else in them is left as it is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar

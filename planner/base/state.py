@@ -1,7 +1,5 @@
 """What planner writes for itself, to go on later: one JSON object with a digest, so that no change goes unseen."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Tables of files as pydantic models: strict, with refusals that say what is allowed."""
 
-from __future__ import annotations
-
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import PydanticCustomError
 

@@ -1,7 +1,5 @@
 """What a row of the table of choices says of one choice: its kind, its default, its range, its words."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum

@@ -1,7 +1,5 @@
 """The enumerations among a layout's choices: recomputation, kernels, number formats, optimizer, split of the layers."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 from typing import TypeVar
 

@@ -6,8 +6,6 @@ transformer/pipeline_parallel_layer_layout.py). Stage i of p ranks is the (i // 
 schedule says.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

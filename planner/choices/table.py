@@ -4,8 +4,6 @@ A new choice is a row here, a column of `planner.layouts.Layouts`, and the formu
 `docs/extend.md` adds one, step by step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The command line: one file a command; parsing, printing, exit codes. Heavy imports wait for the command."""
 
-from __future__ import annotations
-
 import gc
 import io
 import os

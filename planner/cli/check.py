@@ -1,7 +1,5 @@
 """`planner check`: launch arguments in a pull request or before a commit."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 from typing import Annotated

@@ -3,8 +3,6 @@
 A command declares `**choices`, and the decorators here put an option in its place for every choice.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Annotated, Any

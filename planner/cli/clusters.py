@@ -1,7 +1,5 @@
 """`planner clusters`: list clusters, show one with the source of each figure."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """`planner compare`: a layout under every schedule, or two plans side by side."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """What the shell offers for a name that is being typed (planner --install-completion). Each loads only its registry."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any

@@ -1,7 +1,5 @@
 """`planner --describe`: every command with its arguments and options, as JSON for programs and agents."""
 
-from __future__ import annotations
-
 import inspect
 from types import UnionType
 from typing import Any, get_args, get_origin

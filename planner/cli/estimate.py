@@ -1,7 +1,5 @@
 """`planner estimate`: one layout in full, or an existing run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 

@@ -1,7 +1,5 @@
 """`planner explain`: what limits a layout, and what would help."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from planner.cli import assumed as a

@@ -1,7 +1,5 @@
 """`planner fewest`: the fewest GPUs that fit, and that keep a deadline or a price."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

@@ -1,7 +1,5 @@
 """`planner heatmap`: a figure of a sweep over two of its axes, as a picture."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """What is installed and whether it works: each probe is a piece of Python in a process of its own, with a limit."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """`planner largest`: how large a training can be within a time."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

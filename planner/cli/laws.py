@@ -1,7 +1,5 @@
 """`planner laws`: the scaling laws, and what each says of one training."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

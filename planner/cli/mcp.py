@@ -1,7 +1,5 @@
 """`planner mcp`: the questions as tools of a Model Context Protocol server, for agents."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from typing import Any

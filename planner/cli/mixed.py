@@ -1,7 +1,5 @@
 """`planner mixed`: groups of machines that differ."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """`planner models`: list presets, show one."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

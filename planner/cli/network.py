@@ -1,7 +1,5 @@
 """`planner network`: what network suffices."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from planner.cli import completion as complete

@@ -1,7 +1,5 @@
 """What stderr says beside an answer, held until that is out: a refusal stays one line."""
 
-from __future__ import annotations
-
 import sys
 
 import typer

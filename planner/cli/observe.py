@@ -1,7 +1,5 @@
 """`planner observe`: what a run's log measured, beside the prediction."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

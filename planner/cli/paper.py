@@ -1,7 +1,5 @@
 """`planner paper`: papers' claims beside what our models give."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

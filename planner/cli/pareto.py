@@ -1,7 +1,5 @@
 """`planner pareto`: the cases of a sweep that none beats in time, cost and power at once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

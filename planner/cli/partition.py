@@ -1,7 +1,5 @@
 """`planner partition`: how many layers each pipeline stage should have."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from planner.cli import options as o

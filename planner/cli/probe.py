@@ -1,7 +1,5 @@
 """`planner probe`: the file that measures a machine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """How a command's process uses the machine: memory that it keeps, and under mpirun its part of the processors."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys

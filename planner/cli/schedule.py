@@ -1,7 +1,5 @@
 """`planner schedule`: list schedules, draw one, export it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

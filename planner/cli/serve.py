@@ -1,7 +1,5 @@
 """`planner serve`: the questions of `planner recommend` in a browser."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

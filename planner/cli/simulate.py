@@ -1,7 +1,5 @@
 """`planner simulate`: the exact timeline of one layout's step."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """`planner sites`: a training on several sites with slow links between them."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """`planner time`: how long a training takes, and what it costs."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from planner.cli import assumed as a

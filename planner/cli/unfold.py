@@ -5,8 +5,6 @@ One parameter may stand for several options. And the common question is three wo
 arguments say the model, so beside them the words may begin with the cluster.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Iterable

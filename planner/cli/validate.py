@@ -1,7 +1,5 @@
 """`planner validate`: predictions beside measured runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -6,8 +6,6 @@ matrix is in; a rank's routed experts of a layer share one. Embedding, head, nor
 state-spaces have none. Array-first, shape (n,).
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

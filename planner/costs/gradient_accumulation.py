@@ -1,7 +1,5 @@
 """Seconds of adding one micro-batch's gradients to those of the micro-batches before it. Array-first, shape (n,)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Seconds of the optimizer step: by the bytes it moves, Muon's products, clipping, offload over the host link."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

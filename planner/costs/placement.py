@@ -1,7 +1,5 @@
 """Placement of ranks on nodes: how many ranks of a job, and of a group, a node has. Array-first."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What several cost models ask of a layout's share of a model. Array-first, shape (n,)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ Keys read in accelerate 1.15.0: commands/config/config_args.py, commands/config/
 Its strings are in double quotes: nothing in it is read as a tag or an anchor.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from planner.exporters.target import Job, Nearest, Target, allowed, comments, launch_shape, quoted

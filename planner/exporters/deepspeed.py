@@ -4,8 +4,6 @@ Keys read in deepspeed 0.19.8: runtime/config.py, runtime/zero/config.py, runtim
 comments; DeepSpeed leaves keys that it doesn't know alone, so what must be said stands under "comment".
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -3,8 +3,6 @@
 Names and rules read in megatron/training/arguments.py (commit 000c4ac2, fall of 2025) and in Megatron-Core 0.16.1.
 """
 
-from __future__ import annotations
-
 import shlex
 from typing import Any
 

@@ -4,8 +4,6 @@ Fields read in megatron-bridge 0.3.1 (training/config.py, training/comm_overlap.
 the Megatron-Core 0.16.1 classes that they extend.
 """
 
-from __future__ import annotations
-
 from itertools import chain
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A model as Megatron-LM's arguments, what of it has none, and what of recomputation Megatron-Core names."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

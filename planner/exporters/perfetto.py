@@ -6,8 +6,6 @@ for it. Counters step when an operation starts. Times are microseconds from the 
 that slices that touch don't overlap by rounding.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A plan for a framework: the nearest layout that it can run, what changed and what that costs, and the file."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -5,8 +5,6 @@ One row a rank, one cell an operation: stage, F, I, W or B, micro-batch (``2F0``
 rows which rank holds which stage. Format read in torch 2.13.0, torch/distributed/pipelining/schedules.py.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from planner.base.errors import ScheduleError

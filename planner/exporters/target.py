@@ -3,8 +3,6 @@
 Names and sentences in the file are made safe for the program that reads it: one line each, no control characters.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import textwrap

@@ -5,8 +5,6 @@ distributed/activation_checkpoint.py. A schedule that PyTorch has no name for is
 its pipeline runtime loads.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

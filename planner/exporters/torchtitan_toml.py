@@ -1,7 +1,5 @@
 """torchtitan before February 2026: a TOML job file. Keys read in torchtitan 0.2.2, config/job_config.py."""
 
-from __future__ import annotations
-
 from planner.exporters.target import Job, Nearest, comments, quoted
 from planner.exporters.torchtitan import (
     Torchtitan,

@@ -1,8 +1,6 @@
 """A command line or a launch script as its arguments. Nothing is executed: of the shell, quotes, comments, line ends,
 arrays and plain variables are understood."""
 
-from __future__ import annotations
-
 import re
 import shlex
 

@@ -1,7 +1,5 @@
 """A run from DeepSpeed's JSON; model and GPUs come from elsewhere."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ tokens_per_s_per_gpu, tflops (per GPU), memory_gib, memory_mib (peak of a rank),
 (sequences per step). An expression finds as many of an iteration's facts as one piece of text holds.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from re import Pattern

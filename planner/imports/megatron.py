@@ -1,7 +1,5 @@
 """A run of Megatron-LM from its arguments. Names read as in `planner.exporters.megatron`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The model that Megatron-LM's arguments describe."""
 
-from __future__ import annotations
-
 import ast
 import re
 from dataclasses import replace

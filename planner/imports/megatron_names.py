@@ -1,7 +1,5 @@
 """The arguments of Megatron-LM that are read, and those that change neither a step's time nor its memory by much."""
 
-from __future__ import annotations
-
 from planner.imports.megatron_model import MODEL_ARGUMENTS, NEWER_MODEL_ARGUMENTS
 
 LAUNCHER = (

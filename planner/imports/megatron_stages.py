@@ -1,7 +1,5 @@
 """The pipeline's stages that Megatron-LM's arguments describe: how many, and the layers of each."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from planner.base.errors import InputError, LayoutError

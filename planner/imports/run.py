@@ -1,8 +1,6 @@
 """What an import makes of a run's configuration; and a configuration file's fields by dotted name, which of them were
 read, with faults that name a field."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Logs that training runs leave, read line by line in bounded memory: steady step time, its spread, memory, rates."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import deque

@@ -3,8 +3,6 @@
 Its fields and their defaults: 0.2.2, config/job_config.py.
 """
 
-from __future__ import annotations
-
 import re
 from itertools import chain
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Transformer shapes: presets by name, Hugging Face configs, one's own TOML; parameter and FLOP counts."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

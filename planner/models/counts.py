@@ -1,7 +1,5 @@
 """Parameter counts, exact. Every function broadcasts over the fields of a model or a table of models."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A model described by its sizes and family: the form of the presets and of a user's own TOML file."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """FLOP of a model by operation, and the conventions by which papers count them. All broadcast over models."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A model from its sizes and its family's conventions, a hybrid's from its pattern; with another sequence length."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

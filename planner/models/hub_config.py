@@ -1,7 +1,5 @@
 """A Hugging Face config.json's fields, and what most model types read alike."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

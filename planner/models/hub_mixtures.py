@@ -1,7 +1,5 @@
 """Mixtures of experts and hybrids by Hugging Face's model types: what their config.json calls which size."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from planner.models.from_shape import LETTERS

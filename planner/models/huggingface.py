@@ -1,7 +1,5 @@
 """A model from a Hugging Face `config.json`, a plain local file: one table of key names a model type."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

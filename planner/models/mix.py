@@ -1,7 +1,5 @@
 """How many of a model's layers have what: attention, state-space, dense MLP, experts. All broadcast over models."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

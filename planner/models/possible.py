@@ -1,7 +1,5 @@
 """Which shapes of a transformer are possible: every size in its range, and sizes that agree with one another."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 
 from planner.base.errors import InputError, shown

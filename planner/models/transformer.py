@@ -1,7 +1,5 @@
 """The shape of a transformer: numbers for one model, or arrays of shape (n,) for one model a layout."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any

@@ -3,8 +3,6 @@
 In a notebook's cell they are HTML; what comes from a file is escaped.
 """
 
-from __future__ import annotations
-
 import io
 import re
 from copy import copy

@@ -1,7 +1,5 @@
 """Papers by name: their claims are data (`papers/*.toml`), and evaluators of our models set ours beside them."""
 
-from __future__ import annotations
-
 import tomllib
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A paper's claim: a figure that it states, how we know it, and what our models give for it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal

@@ -3,8 +3,6 @@
 A schedule's figures come from the timeline of its own order of operations, not from its closed form.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache

@@ -1,7 +1,5 @@
 """Figures of a training by our cost models: of one layout, or of the best that a search finds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

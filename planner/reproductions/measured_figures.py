@@ -1,7 +1,5 @@
 """Figures of measured runs as our cost models predict them: of one run, or of all of them together."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any

@@ -1,7 +1,5 @@
 """A paper's question to the search of the shortest time, asked of our cost models on the paper's hardware."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Figures that the mini-trainer measures: what its ranks send while they train a small model."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ E = E_min (1 + B / B_c) with B_c = E_min / S_min. A law whose critical batch all
 definition, has B_c = B / o.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -5,8 +5,6 @@ mean time M, checkpoints of d seconds each tau seconds of work and restarts of R
 work is T / tau M e^(R/M) (e^((tau + d)/M) - 1).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Scaling laws as data: read from `laws.toml` or a file of one's own, checked, chosen by name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path

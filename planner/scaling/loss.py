@@ -3,8 +3,6 @@
 Replicas that exchange seldom add to the loss, and tokens make up for it.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Training time on top of a step time: steps, wall time, GPU-hours, money, energy. Array-first, knows no layouts."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

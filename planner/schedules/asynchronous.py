@@ -7,8 +7,6 @@ rank 0  F0 F1 .  .  B0 F2 B1 F3 B2 F4 B3 ...     (p = 2; one step of m = 2 is F0
 rank 1  .  F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 ...
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

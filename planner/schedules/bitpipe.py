@@ -7,8 +7,6 @@ rank 0  0F0 1F1 2F1 3F0 3B0 2B1 1B1 0B0     (p = 2, m = 2)
 rank 1  0F1 1F0 2F0 3F1 3B1 2B0 1B0 0B1
 """
 
-from __future__ import annotations
-
 from itertools import chain
 from typing import Any
 

@@ -9,8 +9,6 @@ rank 0  0F0 0F1 2F0 2F1  .   .  2B0 2B1 0B0 0B1
 rank 1   .  1F0 1F1 3F0 3F1 3B0 3B1 1B0 1B1  .
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -10,8 +10,6 @@ rank 2  .   1F1 2F0 1F3 2F2 2B0 1B1 2B2 1B3 .
 rank 3  0F1 .   0F3 3F0 3B0 3F2 3B2 0B1 .   0B3
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

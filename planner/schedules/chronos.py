@@ -9,8 +9,6 @@ rank 0  0F0 2F0 0F1 2B0 2F1 0F2 2B1 2F2 0B0 2B2 0B1 0B2     (p = 2, m = 3)
 rank 1  1F0 3F0 3B0 1F1 3F1 3B1 1F2 1B0 3F2 3B2 1B1 1B2
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

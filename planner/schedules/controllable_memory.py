@@ -6,8 +6,6 @@ pipeline fills and drains, operations then move to earlier idle slots, as long a
 gradients take what is idle.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -7,8 +7,6 @@ A cell may also name a sequence slice (``2F0.1``), and two operations that run a
 (``(0F3;1B0)OVERLAP_F_B``) or as planner does (``0F3&,1B0``).
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

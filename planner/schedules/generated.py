@@ -6,8 +6,6 @@ sizes (tested against the timeline). So a size costs one order of at most 3p + 4
 eight ranks.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 

@@ -6,8 +6,6 @@ rank 0  F0 F1 F2 .  .  .  .  B2 B1 B0
 rank 1  .  F0 F1 F2 .  .  B2 B1 B0 .
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -10,8 +10,6 @@ rank 0  0F0 0F1 3F0 3B0 3F1 3B1 0B0 0B1     (p = 2, m = 2, v = 2)
 rank 1  1F0 2F0 1F1 2F1 2B0 1B0 2B1 1B1
 """
 
-from __future__ import annotations
-
 import heapq
 from typing import Any
 

@@ -3,8 +3,6 @@
 Rank r holds v chunks, stages r, p + r, 2p + r...; groups of p units go through chunk after chunk.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

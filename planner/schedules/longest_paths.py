@@ -3,8 +3,6 @@
 The end of a step is a longest path: the largest of sums a F + b I + c W with whole a, b, c, convex in F, I and W.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from planner.base.arrays import Array

@@ -4,8 +4,6 @@ rank 0  F0 F1 .  .  B0 F2 B1 .  B2
 rank 1  .  F0 B0 F1 B1 .  F2 B2 .
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 A row is a table, int64 of shape (operations, 4): stage, kind, micro-batch, slice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

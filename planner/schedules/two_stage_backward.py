@@ -7,8 +7,6 @@ rank 0  F0 F1 .  I0 F2 I1 W0 I2 W1 W2     (p = 2, m = 3)
 rank 1  .  F0 I0 F1 I1 F2 I2 W0 W1 W2
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

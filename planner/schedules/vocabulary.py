@@ -10,8 +10,6 @@ rank 0  F0 F1 F2 .  U0 .  U1 V0 .  B0 U2 V1 F3 B1 U3 V2 B2 V3 B3     (vocab-2, p
 rank 1  .  F0 F1 .  U0 B0 U1 V0 F2 B1 U2 V1 F3 B2 U3 V2 B3 V3
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -6,8 +6,6 @@ rank 0  F0 F1 .  .  I0 W0 F2 I1 W1 I2 W2     (ZB-H1, p = 2, m = 3)
 rank 1  .  F0 I0 F1 W0 I1 F2 W1 I2 W2
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -9,8 +9,6 @@ rank 0  F0 F1 F2 I0 W0 I1 W1 I2 W2     (ZB-2p, p = 2, m = 3)
 rank 1  .  F0 I0 F1 I1 F2 I2 W0 W1 W2
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 from itertools import product

@@ -6,8 +6,6 @@ gradient may overrun a wait is open; the lists are made again with the idle time
 that helps, and the best one is taken. The order by hand, for F = I = W, is in zero_bubble_v.
 """
 
-from __future__ import annotations
-
 from itertools import product
 
 from planner.schedules.base import Order

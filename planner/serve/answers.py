@@ -1,7 +1,5 @@
 """What the page's script may ask of a plan, each answer as JSON text."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping

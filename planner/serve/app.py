@@ -3,8 +3,6 @@
 Then its process: its socket, its limits, the address that it prints.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import secrets

@@ -1,7 +1,5 @@
 """The fields of the page's form: those of the question here, those of the layout from the table of choices."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Who may ask, and how much: the first thing that a request meets."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import secrets

@@ -1,7 +1,5 @@
 """A question as the page asks it: every field a text, as it stands in the page's address."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Searches for many askers: a few at a time, a bounded queue, answers kept, what nobody waits for dropped."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable

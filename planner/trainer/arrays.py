@@ -1,7 +1,5 @@
 """The array library: numpy, or CuPy with the same calls. Every function that makes arrays is given it as `xp`."""
 
-from __future__ import annotations
-
 import importlib
 from dataclasses import fields, is_dataclass
 from typing import Any

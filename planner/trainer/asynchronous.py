@@ -12,8 +12,6 @@ micro-batch i belongs to update i // u and runs on version i // u - behind(i) (`
 | spectrain | 1 | newest, predicted by the momentum p - 1 - r updates ahead | newest |
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Shapes: b sequences, g key and value heads, r query heads a key head, s query to
 d head size, q queries of one block. The queries are the last s of the t positions.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

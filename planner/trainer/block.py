@@ -4,8 +4,6 @@ Shapes: b sequences, s tokens of this rank (a tp-th of the slice under sequence 
 t tokens so far, h hidden, g this rank's key heads, r query heads a key head, d head size, f this rank's inner size.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

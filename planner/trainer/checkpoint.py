@@ -5,8 +5,6 @@ Arrays are stored as they are, so a run goes on to the bit. A checkpoint belongs
 Each file has a digest: a rank's is of its arrays, its step and the run that wrote them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -3,8 +3,6 @@
 An engine subclasses `Communicator` and fills in the underscored methods; arrays belong to the caller before and after.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass, field

@@ -13,8 +13,6 @@ Shapes: b sequences, g key and value heads, r query heads per key head, s tokens
 exchange g is a part of the heads and s the tokens of all neighbours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

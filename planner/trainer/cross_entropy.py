@@ -5,8 +5,6 @@ exchange them at once; pipeline ranks that share a head do when all have theirs 
 Shapes: b sequences, s tokens, n = b s, v this rank's part of the vocabulary.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

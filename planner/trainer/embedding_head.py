@@ -4,8 +4,6 @@ The vocabulary is split over tensor-parallel ranks at both ends (Megatron-LM, Sh
 Shapes: b sequences, s tokens of this rank, S tokens of the slice, h hidden, v this rank's part of the vocabulary.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

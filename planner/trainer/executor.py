@@ -7,8 +7,6 @@ Sends never wait and every message has a tag of its own, so that ranks which kee
 Shapes: m micro-batches, b sequences each, S tokens a sequence, s tokens of this rank's part of a slice, h hidden.
 """
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -14,8 +14,6 @@ Shapes: n tokens of this rank, k experts a token, c copies of tokens sorted by e
 h hidden, f inner size; lists have an array for each expert of this rank.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

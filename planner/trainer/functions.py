@@ -5,8 +5,6 @@ A gradient of the loss by x is `dx`. Backward is in two parts wherever there are
 the weight gradient, which adds to what is there.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -4,8 +4,6 @@ Two threads copy, one each way. Under numpy the host's arrays are a second arena
 on the host.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy

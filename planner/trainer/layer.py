@@ -3,8 +3,6 @@
 Shapes: b sequences, s tokens of this rank, h hidden.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 Shapes: n ranks, e operations of a rank's row.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

@@ -5,8 +5,6 @@ process and one GPU each, and has its collectives GPU to GPU through CuPy's NCCL
 messages are tested.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

@@ -10,8 +10,6 @@ delta method's, with the steps taken as independent: to first order the ratio er
 (tr(Sigma) - B |G|^2) / |G|^2. It says nothing where |G|^2 itself is not well above its own error.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 

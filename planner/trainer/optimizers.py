@@ -3,8 +3,6 @@
 Shapes: k elements that this rank owns of a unit.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any

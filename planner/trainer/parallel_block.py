@@ -3,8 +3,6 @@
 Shapes: as in `planner.trainer.block`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from planner.layouts import Recompute

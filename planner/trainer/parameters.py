@@ -3,8 +3,6 @@
 Shapes: n elements of a unit on one tensor-parallel rank; a view has its parameter's own shape.
 """
 
-from __future__ import annotations
-
 import math
 import zlib
 from dataclasses import dataclass

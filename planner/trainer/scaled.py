@@ -1,7 +1,5 @@
 """A plan's model and batch made small enough for the machine at hand, the layout and the schedule kept."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import gcd
 

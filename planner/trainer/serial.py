@@ -6,8 +6,6 @@ to the bit every time, and when no rank can go on that is known at once: a deadl
 for what, never a hang.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from collections.abc import Callable

@@ -15,8 +15,6 @@ one that waits for another's logits doesn't wait for ever.
 Shapes: b sequences, s tokens of this rank, S tokens of the slice, h hidden, v this rank's part of the vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

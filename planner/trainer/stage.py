@@ -3,8 +3,6 @@
 Shapes: b sequences, s tokens of this rank, h hidden.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any

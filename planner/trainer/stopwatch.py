@@ -4,8 +4,6 @@ A process that was put aside while it was timed has used less processor time tha
 something about the others, so figures for predictions are made of the rest.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from typing import Any

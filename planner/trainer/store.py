@@ -17,8 +17,6 @@ Shapes: n elements of a unit on one tensor-parallel rank, padded to a multiple o
 all of it, n / shards where it owns a shard.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -8,8 +8,6 @@ Shapes: b sequences, s tokens of this rank (a tp-th of the slice under sequence 
 h hidden.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from planner.trainer.arrays import Array

@@ -4,8 +4,6 @@ By default the sources of this Python's standard library, which every machine ha
 m micro-batches of b sequences of S tokens.
 """
 
-from __future__ import annotations
-
 import hashlib
 import sysconfig
 from dataclasses import dataclass

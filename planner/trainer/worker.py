@@ -3,8 +3,6 @@
 Every rank makes its own from the same plan; nothing is shared but what the communicator carries.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a training time assumes besides the step: data with sources, each overridable, all printed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache

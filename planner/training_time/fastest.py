@@ -1,7 +1,5 @@
 """The shortest time: wall time minimised over accelerators, batch and layout together; fronts, knee, what binds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The fewest GPUs on which a training fits, and the fewest that keep a deadline or a price."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What is to be trained: tokens or loss, the laws that join them, and the critical batch; what every law says of it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from planner.base.errors import InputError, UnknownNameError

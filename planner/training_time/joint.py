@@ -5,8 +5,6 @@ dp m micro_batch, legal by construction. What a family may choose is what `plann
 choice are tried, for they only have to find the accelerators and batches that are worth a search of every choice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache

@@ -1,7 +1,5 @@
 """The largest compute-optimal training within a time: for a compute the fewest accelerators that keep it, if any do."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ An elasticity is d ln(time) / d ln(quantity), by a central difference of one per
 per cent more of the quantity shortens the step by 0.6 %.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any

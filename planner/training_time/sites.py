@@ -5,8 +5,6 @@ behind the steps (Streaming DiLoCo); a pipeline whose stages lie on the sites in
 them add to its step. Array-first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """How long a training takes on a number of accelerators: the best layout's step, times the steps, with failures."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -5,8 +5,6 @@ arXiv 2205.14135; Dao 2023, arXiv 2307.08691), and of sliding windows the band; 
 through memory, each product at the slower of its arithmetic and its scores' traffic.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

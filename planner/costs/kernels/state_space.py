@@ -7,8 +7,6 @@ what the forward pass did not keep is made again. Convolution and norm are strea
 near the rate of either memory or a matrix product: `scan_matrix_fraction` is what trained models show.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

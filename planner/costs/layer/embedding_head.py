@@ -1,7 +1,5 @@
 """Seconds of what the first and last pipeline stages do besides layers: embedding, head, multi-token prediction."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

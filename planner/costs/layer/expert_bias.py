@@ -5,8 +5,6 @@ product's input (Megatron-Core's memory-efficient permutation), so the bias is w
 fp32, for probabilities are. The first product's bias is added in its epilogue, which takes no time of its own.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from planner.base.arrays import Array

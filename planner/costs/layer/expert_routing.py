@@ -1,7 +1,5 @@
 """The router's own kernels, and the copies of tokens sorted by expert and back. Array-first, shape (n,)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any

@@ -14,8 +14,6 @@ Gradients are rounded stochastically there, which keeps 4.5 of 8 TB/s where roun
 request 2412): both count at the memory's rate.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from planner.base.arrays import Array

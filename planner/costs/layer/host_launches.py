@@ -1,7 +1,5 @@
 """Seconds that the host needs to launch the passes of the average layer. Array-first, shape (n,)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

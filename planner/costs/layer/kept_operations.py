@@ -5,8 +5,6 @@ output of each second one is dropped; the router's always is, and experts' group
 stays, and what a reduce-scatter or an all-to-all ends with. Array-first, shape (n,).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

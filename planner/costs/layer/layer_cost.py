@@ -4,8 +4,6 @@ b: sequences in a micro-batch; s: tokens of a sequence on this context rank; t: 
 h: hidden size.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -4,8 +4,6 @@ A product multiplies rows x depth by depth x columns; its rows are the pass's to
 those of Narayanan et al. 2021 (arXiv 2104.04473, section 3 and appendix), and of what came since.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Work of the slices of a sequence under causal attention (Seq1F1B, Sun et al. 2024, arXiv 2406.03488, section 3.4)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Bytes of a parameter, and of its gradient as a framework keeps it and as it sends it, by precision. Array-first."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -7,8 +7,6 @@ experts or without) of which few runs stated their memory or ran out, the distri
 are of fits that had not seen the run's framework.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a framework keeps more or less than the tensors that all of them keep, in bytes. Array-first, shape (n,)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

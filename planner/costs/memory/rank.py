@@ -4,8 +4,6 @@ Activations follow Korthikanti et al. 2022 (arXiv 2205.05198, section 4), writte
 shapes, kernels and norms count too; a GPT layer in 16 bits gives their s b h (10 + 24/t + 5 a s / (h t)).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Bytes that one layer keeps of a micro-batch for its backward pass, tensor by tensor. Array-first, shape (n,)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields, replace
 
 import numpy as np

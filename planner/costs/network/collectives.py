@@ -8,8 +8,6 @@ all-reduces alone, src/graph/tuning.cc). Inside a node a protocol for small mess
 (NCCL's LL128, there too); the library takes the faster.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

@@ -5,8 +5,6 @@ steps (H = 1: gradients at every step; F = 1: DiLoCo, arXiv 2311.08105; F > 1: S
 exchange directly, a reduce-scatter and an all-gather: each sends 2 (M - 1) / M of a share over its own link.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Communication of one step by kind of parallelism, in seconds. Array-first, shape (n,)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields, replace
 from math import comb
 from typing import Any

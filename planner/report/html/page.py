@@ -1,7 +1,5 @@
 """The page: one file with its style, script and data inside, and a policy that lets it load nothing else."""
 
-from __future__ import annotations
-
 import json
 from base64 import b64encode
 from collections.abc import Sequence
