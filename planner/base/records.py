@@ -46,9 +46,13 @@ def take(record: Record, index: Any, length: int | None = None) -> Record:
 
     length: only arrays with so many elements along it are indexed; others are broadcast with these, and stay.
     """
+    # x[..., numbers] has the last axis first in memory, and all that is computed from it goes along short axes.
+    numbers = isinstance(index, np.ndarray) and index.dtype.kind == "i"
 
     def some(x: Any) -> Any:
-        return x[..., index] if length is None or (x.ndim and x.shape[-1] == length) else x
+        if length is not None and (not x.ndim or x.shape[-1] != length):
+            return x
+        return x.take(index, -1) if numbers else x[..., index]
 
     return mapped(record, some)
 

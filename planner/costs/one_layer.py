@@ -27,6 +27,7 @@ class OneLayer:
     """Records over the distinct layouts of a table or grid; `distinct` spreads them.
 
     module: cost and traffic of a multi-token prediction module's layer, where that is another than the average one.
+    dense: the same of a layer with a dense MLP, where such layers lead.
     """
 
     distinct: Distinct
@@ -36,6 +37,7 @@ class OneLayer:
     traffic: LayerTraffic
     activations: Activations
     module: tuple[LayerCost, LayerTraffic] | None
+    dense: tuple[LayerCost, LayerTraffic] | None
 
     def case_of(self, layouts: Layouts) -> Case:
         """The case of all the layouts."""
@@ -51,10 +53,10 @@ def one_layer(setup: Setup, layouts: Layouts) -> OneLayer:
     model = setup.model
     distinct = distinct_for_one_layer(model, layouts)
     case = Case.of(setup, distinct.layouts)
-    module = None
-    if np.any(mix.has_own_module(model)):
-        own = case.with_model(mix.module_layer(model))
-        module = layer_cost(own), layer_traffic(own)
+
+    def of(own: Case) -> tuple[LayerCost, LayerTraffic]:
+        return layer_cost(own), layer_traffic(own)
+
     return OneLayer(
         distinct=distinct,
         case=case,
@@ -62,7 +64,8 @@ def one_layer(setup: Setup, layouts: Layouts) -> OneLayer:
         ends=embedding_head_cost(case),
         traffic=_average(layer_traffic, case),
         activations=_average(activations, case),
-        module=module,
+        module=of(case.with_model(mix.module_layer(model))) if np.any(mix.has_own_module(model)) else None,
+        dense=of(case.with_model(mix.all_dense(model))) if np.any(mix.leading_dense(model)) else None,
     )
 
 

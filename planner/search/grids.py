@@ -193,7 +193,7 @@ class _Rows:
     def grid(self, cluster: Cluster, shared: Searched) -> Grid:
         """Their grid, sorted by schedule."""
         order = np.argsort(self.table[SCHEDULE], kind="stable")
-        table, legal = self.table[:, order], self.legal[..., order]
+        table, legal = self.table[:, order], self.legal.take(order, -1)
         own = self.of_choice if self.of_choice.shape[1] == 1 else self.of_choice[:, order]
         return Grid(layouts=_grid(cluster, table, self.axes, shared), legal=legal, serial=table[-1], of_choice=own)
 
@@ -242,7 +242,7 @@ def _advance(
         for name, value in shared.excluded:
             ok = ok & (getattr(grid, name) != value)
         some = np.flatnonzero(ok.any(axis=tuple(range(ok.ndim - 1))))
-        waiting.rows.append((table[:, some], ok[..., some]))
+        waiting.rows.append((table[:, some], ok.take(some, -1)))
         waiting.legal += len(some)
     most = max(chunk // waiting.each, 1)
     if waiting.legal < most:

@@ -17,7 +17,7 @@ from planner.costs.adapters import trained
 from planner.costs.case import Case
 from planner.costs.gradient_accumulation import with_accumulation
 from planner.costs.layer.embedding_head import EmbeddingHeadCost, with_gathered_logits, with_modules
-from planner.costs.layer.layer_cost import LayerCost, layer_cost
+from planner.costs.layer.layer_cost import LayerCost
 from planner.costs.memory.bytes_per_parameter import reduced_bytes
 from planner.costs.memory.rank import Activations, layers_not_recomputed
 from planner.costs.network.collectives import rank_send_s
@@ -197,11 +197,9 @@ def _layer_not_recomputed(case: Case, one: OneLayer, cost: LayerCost, params: Ra
 def _dense_s(case: Case, one: OneLayer, layer: LayerTime, cost: LayerCost, stages: Stages) -> tuple[Any, Any, Any]:
     """`StepCosts.dense_s`: a dense-MLP layer's seconds minus an expert layer's."""
     leading = mix.leading_dense(case.model)
-    if not any(np.any(ranks) for ranks in stages.dense):
+    if one.dense is None or not any(np.any(ranks) for ranks in stages.dense):
         return 0.0, 0.0, 0.0
-    model = mix.all_dense(case.model)
-    own = one.case.with_model(model)
-    dense, dense_cost = other_layer(case, one, model, (layer_cost(own), layer_traffic(own)))
+    dense, dense_cost = other_layer(case, one, mix.all_dense(case.model), one.dense)
     sparse = 1.0 - leading / case.model.num_layers  # the average layer's share of them
     pairs = (
         (dense.forward_s, layer.forward_s),
