@@ -1,0 +1,194 @@
+"""A rank's memory told once more for one layout, in plain numbers: `planner.costs.memory` beside it.
+
+What a layer's tensors take, and how many parameters a rank has, is asked of planner; both have tests by hand.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any
+
+from planner.choices.enumerations import GradDtype, OptimizerKind, Precision, Recompute
+
+
+def of_first(number: int, layers: int, stages: int, but_last: int = 0) -> int:
+    """Layers among the first `number` of every stage, the stages listed; a stage's last ones left out."""
+    held = [layers // stages + (i < layers % stages) for i in range(stages)]
+    return sum(min(number, max(n - but_last, 0)) for n in held)
+
+
+class Remembered:
+    """One layout of a case: what its rank keeps.
+
+    saved, plain: bytes of a layer's tensors, and of those that one layer makes again, as the layout recomputes and
+    without recomputation; scores: of the scores' gradient. common, routed: products as (rows, columns, depth, count).
+    """
+
+    def __init__(self, case: Any, x: Any, part: Any, asked: Any) -> None:
+        self.x, self.m, self.f, self.part, self.asked = x, case.model, case.framework, part, asked
+        self.fp32 = x.precision in (Precision.FP32, Precision.TF32)
+        self.e = 4.0 if self.fp32 else 2.0
+        self.operand = {Precision.FP8: 1.0, Precision.NVFP4: 0.5625}.get(x.precision, self.e)
+        self.tokens = x.micro_batch * self.m.seq_len / x.cp
+        self.at_once = self.tokens / x.sequence_slices
+        self.shared = x.tp if x.sequence_parallel else 1
+        self.copies = self.m.top_k * min(x.expert_imbalance, x.capacity_factor or float("inf"))
+        self.vocab = ceil(self.m.vocab / (128 * x.tp)) * 128 * x.tp
+        self.shards = x.dp * x.cp // x.dp_replicate
+        of_expert = max(x.tp * x.dp * x.cp // max(x.etp * x.ep, 1), 1)
+        self.expert_shards = max(of_expert // x.dp_replicate, 1)
+        self.frozen = x.train > 0
+
+    def sharded(self, dense: float, experts: float, stage: int) -> float:
+        """A state's amount that a rank keeps, which ZeRO shards from a stage on."""
+        return dense / self.shards + experts / self.expert_shards if self.x.zero >= stage else dense + experts
+
+    def stated(self, dtype: int, own: float) -> float:
+        return {0: own, int(GradDtype.FP32): max(own, 4.0), int(GradDtype.BF16): min(own, 2.0)}[int(dtype)]
+
+    def format_bytes(self) -> tuple[float, float, float, float]:
+        """Of a parameter, a layer's parameter, its copies for products, and a gradient that is summed."""
+        x, f, fp16 = self.x, self.f, self.x.precision == Precision.FP16
+        parameter = 4.0 if self.fp32 else 2.0
+        eighth = x.precision == Precision.FP8 and x.zero > 0
+        copies = 0.0
+        if x.precision in (Precision.FP8, Precision.NVFP4):
+            value = f.fp8_parameter_bytes if f.fp8_parameter_bytes < 2 and not eighth else 0.0
+            copies = (f.fp8_copy_bytes + value) * self.operand
+        summed = self.stated(x.grad_reduce_dtype or x.grad_dtype,
+                             f.grad_reduce_bytes if fp16 else f.bf16_grad_reduce_bytes)  # fmt: skip
+        return parameter, f.fp8_parameter_bytes if eighth else parameter, copies, 4.0 if self.fp32 else summed
+
+    def layer(self, saved: tuple[float, float], recompute: int) -> tuple[float, float]:
+        """What a layer keeps, and makes again: other ranks' inputs come on top, a fused gate's tensors off it."""
+        (kept, again), f, m = saved, self.f, self.m
+        whole = recompute == Recompute.FULL or (recompute == Recompute.SELECTIVE and f.selective_operations)
+        if not whole and not self.frozen and self.x.sequence_parallel:
+            kept += f.gathered_inputs * (1 - 1 / self.x.tp) * self.tokens * m.hidden * self.operand
+        width = self.part.dense * m.ffn + self.part.sparse * (self.copies + m.num_shared_experts) * m.moe_ffn
+        less = (4 - f.gate_tensors) * m.gated * self.tokens / self.x.tp * width * self.e
+        return (kept, again - less / self.x.sequence_slices) if whole else (kept - less, again)
+
+    def activations(self) -> dict[str, float]:
+        """Of one micro-batch."""
+        x, m, f, e, a = self.x, self.m, self.f, self.e, self.asked
+        kept, again = self.layer(a.saved, x.recompute)
+        some = x.recompute_layers > 0
+        columns = self.vocab if f.gathered_logits else self.vocab / x.tp
+        copies = f.split_logit_copies if x.tp > 1 else f.logit_copies
+        hidden = self.at_once * m.hidden * e
+        inner = 2 * self.at_once * max(m.ffn, m.moe_ffn * self.copies) / x.tp * e
+        module = self.layer(a.module, x.recompute)[0] if m.num_mlp_only_layers else kept
+        keys = max(m.num_kv_heads, x.tp) * m.head_dim / x.tp
+        drops = m.dropout and x.attention < 2
+        return {
+            "layer": kept, "embedding": self.tokens * m.hidden / self.shared * (e + drops * e / 2),
+            "logits": self.at_once / f.logit_chunks * columns * (e + (1 + m.num_mtp_layers) * 4 * copies),
+            "loss": self.at_once * columns * (e + 4),
+            "modules": m.num_mtp_layers * (module + 4 * self.tokens * m.hidden * e / self.shared),
+            "working": again + max(inner, a.scores) + hidden * (3 if x.sequence_parallel and x.tp > 1 else 2),
+            "keys_values": 2 * self.tokens * keys * e if x.sequence_slices > 1 else 0.0,
+            "weight_grad_share": self.held_for_weights() / a.saved[0],
+            "whole": self.layer(a.plain, Recompute.NONE)[0] - kept if some else 0.0, "again": again if some else 0.0,
+        }  # fmt: skip
+
+    def held_for_weights(self) -> float:
+        """Inputs and output gradients of all products; those of the hidden state's size in shards."""
+        if self.frozen:
+            return float(self.asked.adapters)
+        total, wide, m = 0.0, of_latents(self), self.m
+        for rows, columns, depth, count in self.asked.common + self.asked.routed:
+            total += rows * count * (columns + depth)
+        ordinary = sum(rows * n for rows, _, _, n in self.asked.common) - wide
+        ordinary = ordinary * m.hidden + sum(r * n for r, _, _, n in self.asked.routed) * (m.moe_latent or m.hidden)
+        return float(self.tokens * self.operand * (total - ordinary * (1 - 1 / self.shared)))
+
+    def rank(self, own: Any, moves: Any, at: Any) -> dict[str, float]:
+        """Peak bytes of a rank; at: its layers, micro-batches in flight, shares of the ends, copies and versions."""
+        x, m, f, held = self.x, self.m, self.f, self.activations()
+        parameter, of_layer, fp8, summed = self.format_bytes()
+        slack = 1 + f.fragmentation
+        alone = at.layers - of_first(x.recompute_layers, at.layers, x.virtual_stages) if x.recompute_layers else 0
+        moved = of_first(x.offload_layers, at.layers, x.virtual_stages, 1)
+        freed = held["layer"] * (at.layers - moved) + held["whole"] * alone + at.first * held["embedding"]
+        fp16 = x.precision == Precision.FP16
+        gradient = 4.0
+        if not self.fp32:
+            gradient = self.stated(x.grad_dtype, f.gradient_bytes if fp16 else f.bf16_gradient_bytes)
+            gradient += f.bucket_bytes if x.zero == 0 else 0.0
+        gradients = self.sharded(moves.dense, moves.experts, 2) * gradient * at.copies
+        logits = at.last * held["logits"]
+        working = held["working"] - (held["again"] if alone else 0) + (held["layer"] if moved else 0)
+        buffers = (working + at.layers * held["keys_values"]) * slack + self.spare()
+        if self.shards > 1 and x.zero >= 2:
+            buffers += self.whole(own, moves, at, of_layer + fp8, parameter, summed)
+        if f.freed_in_turn:
+            waiting = max(at.in_flight - 1, 0) * at.last * held["loss"] if at.waiting else 0.0
+            logits = max(logits - working, 0.0) + waiting
+            buckets = x.zero == 0 and x.dp * x.cp > 1
+            if at.in_flight >= x.micro_batches and not buckets:
+                gradients = max(gradients - freed - logits / max(at.in_flight, 1), 0.0)
+        if f.pass_gradient_bytes and not self.fp32:
+            grown = f.pass_gradient_bytes * moves.total
+            buffers += max(grown - freed - at.last * held["logits"], 0.0)
+        if f.gather_copy_bytes and self.shards > 1 and x.zero in (1, 2):
+            wide = (2 if m.gated else 1) * max(m.ffn, m.moe_ffn * self.copies) * self.e
+            largest = self.at_once / x.tp * max(wide, self.vocab * 4 if at.last > 0 else 0.0)
+            buffers += f.gather_copy_bytes * moves.total if f.gather_copy_bytes * moves.total > largest else 0.0
+        dense = own.layers * of_layer + own.ends * parameter
+        parameters = self.sharded(dense, own.experts * of_layer, 3) * at.copies * at.versions
+        if f.one_sharded_copy and x.zero == 3 and not self.fp32 and not self.frozen:
+            parameters = 0.0
+        if self.frozen:
+            parameters += self.sharded(moves.dense, moves.experts, 3) * parameter * at.copies * at.versions
+        if x.zero < 3:
+            parameters += fp8 * (own.layers + own.experts) * at.copies
+        stays = 1 - x.offload_fraction if x.offload_optimizer else 1.0
+        return {
+            "parameters_bytes": parameters, "gradients_bytes": gradients,
+            "optimizer_bytes": stays * self.states(moves) * at.copies,
+            "activations_bytes": at.in_flight * (freed + at.modules * held["modules"]) * slack,
+            "logits_bytes": logits * slack, "buffers_bytes": buffers, "reserved_bytes": f.reserved_bytes,
+        }  # fmt: skip
+
+    def states(self, moves: Any) -> float:
+        """Bytes of the optimizer's: fp32 parameters in mixed precision, moments, what an update takes."""
+        x, f = self.x, self.f
+        moments = {OptimizerKind.ADAM: 8.0, OptimizerKind.ADAM_BF16: 4.0, OptimizerKind.ADAM_8BIT: 2 + 8 / 256}
+        each = 0.0 if self.fp32 else 4.0 + f.update_bytes
+        remainders = f.param_remainders and x.precision in (Precision.BF16, Precision.NVFP4)
+        if remainders and x.optimizer == OptimizerKind.ADAM_BF16:
+            each -= 2.0
+        matrices = each + moments.get(x.optimizer, 4.0)
+        ends = each + (8.0 if x.optimizer == OptimizerKind.MUON else moments.get(x.optimizer, 4.0))
+        return self.sharded(moves.layers * matrices + moves.ends * ends, moves.experts * matrices, 1)
+
+    def spare(self) -> float:
+        """An empty gradient as large as each kind of matrix."""
+        if not self.f.spare_gradients or self.frozen:
+            return 0.0
+        return self.e * sum(columns * depth for _, columns, depth, n in self.asked.common + self.asked.routed if n > 0)
+
+    def whole(self, own: Any, moves: Any, at: Any, of_layer: float, parameter: float, summed: float) -> float:
+        """Gradients before their scatter, and with ZeRO-3 gathered parameters."""
+        m, f = self.m, self.f
+        layers = max(at.layers + at.modules * m.num_mtp_modules, 1)
+        matrix = m.hidden * max(m.ffn, m.moe_ffn) / self.x.tp
+        turn = 1.0
+        if f.freed_in_turn and not m.tied:
+            turn = max(at.first, at.last) / max(at.first + at.last, 1e-9)
+        most = max(matrix, f.reduce_bucket_parameters or float("inf"))
+        scattered = min(min(at.at_once, at.layers) * (moves.layers + moves.experts) / layers, most)
+        total = max(scattered, turn * moves.ends) * summed
+        if self.x.zero == 3:
+            most = max(matrix, f.live_parameters or float("inf"))
+            gathered = min(min(2 * at.at_once, at.layers) * (own.layers + own.experts) / layers, most)
+            total += gathered * of_layer + turn * own.ends * parameter
+        return total
+
+
+def of_latents(told: Remembered) -> float:
+    """Products whose input is no hidden state: up from attention's latents, to and from experts' on a rank's shard."""
+    m, part = told.m, told.part
+    up = part.attention * (2 if m.q_lora_rank else 1) if m.kv_lora_rank else 0.0
+    return float(up + (2 * part.sparse / told.shared if m.moe_latent else 0.0))
