@@ -4,7 +4,7 @@ It is the weighted quantiles of errors of predictions that had not seen their ru
 models with experts where it has some. A run counts the less the more its sizes differ and the fewer of its traits
 agree, and foretells an error only so far: errors of runs that differ in a trait, such as the framework, differ by what
 `spread.csv` says: how far predictions move if the trait had never been seen, with what one would have assumed in its
-place (`benchmarks/cross_validate.py`).
+place (`benchmarks/cross_validate.py`). A trait that other publications' runs have widens by what they leave open of it.
 """
 
 from __future__ import annotations
@@ -53,24 +53,31 @@ def _of_experts(its_traits: Any) -> bool:
     return bool(its_traits[TRAITS.index("kind")] == "experts")
 
 
-def _variance(known: HeldOut, its_traits: Any) -> Array:
-    """Variance that the traits add between each known run and one of such traits, shape (runs,)."""
-    differs = known.traits != np.asarray(its_traits)
-    return np.asarray(differs @ spreads(experts=_of_experts(its_traits))[:-1] ** 2)
+def _variance(known: HeldOut, its_traits: Any) -> tuple[Array, Array]:
+    """Variance that the traits add between each known run and one of such traits, two of shape (runs,).
+
+    First as if nothing had them. Then what is left of each trait's, s^2, by the n known publications that have it too:
+    s^2 p^2 / (p^2 + n s^2), where an error of a publication has variance p^2 of its own.
+    """
+    has = known.traits == np.asarray(its_traits)
+    of_trait, own = np.split(spreads(experts=_of_experts(its_traits)) ** 2, [-1])
+    publications = np.array([len(np.unique(known.publication[column])) for column in has.T])
+    left = own * of_trait / (own + publications * of_trait)
+    return np.asarray(~has @ of_trait), np.asarray(~has @ left)
 
 
 def error_quantiles(known: HeldOut, like: Array, its_traits: Any, shares: Any) -> Array:
     """Quantiles of the error of a run from those of known ones, shape (shares,); like: of shape (7,), its_traits: (5,).
 
-    Every known run stands for a normal distribution around its error, as wide as the traits in which it differs. Its
-    weight falls with its distance in octaves and in that width, and with the root of how many runs its set has: runs of
+    Every known run stands for a normal distribution around its error, as wide as what is open of the traits in which it
+    differs. Its weight falls with its distance in octaves and in those traits, and with the root of how many runs its set has: runs of
     a set err alike, but not all the same, so they count as what lies half-way between so many runs and one. So does
     their number: the new run may lie beyond them all as any of them might, one more beside n, as in conformal
     prediction with weights (Tibshirani et al. 2019, arXiv 1904.06019); n is the geometric mean of the effective numbers
     (Kish 1965) of runs and of sets. Each is as wide, too, as the mean of so many sets' errors is uncertain.
     """
-    variance = _variance(known, its_traits)
-    distance = ((np.log2(known.like / like) / WIDTH) ** 2).sum(axis=1) + variance / REACH**2
+    apart, variance = _variance(known, its_traits)
+    distance = ((np.log2(known.like / like) / WIDTH) ** 2).sum(axis=1) + apart / REACH**2
     _, at, size = np.unique(known.source, return_inverse=True, return_counts=True)
     weight = np.exp(-0.5 * (distance - distance.min())) * size[at] ** -0.5
     of_runs, of_sets = ((w**2).sum() / w.sum() ** 2 for w in (weight, np.bincount(at, weight)))
@@ -118,7 +125,7 @@ def unlike(setup: Setup, result: Estimate, i: int) -> str:
     """In what the measured runs nearest to layout i of an estimate differ from it; empty where some have its traits."""
     its_traits = layout_traits(setup, result, i)
     known = errors_of_kind(experts=_of_experts(its_traits))
-    nearest = known.traits[int(np.argmin(_variance(known, its_traits)))]
+    nearest = known.traits[int(np.argmin(_variance(known, its_traits)[0]))]
     other = [
         f"{word} {mine}, not {theirs}"
         for word, mine, theirs in zip(TRAIT_WORDS, its_traits, nearest, strict=True)

@@ -100,6 +100,23 @@ def test_quantiles_are_those_of_the_alike():
     assert (low, middle, high) == pytest.approx((0.01, 0.05, 0.09), abs=0.03)
 
 
+def test_a_trait_that_other_publications_have_widens_less_than_one_that_nobody_has():
+    """Nine runs on NVLink in bf16; four publications far off have PCIe: they tell what it does, not the error here."""
+    near, far = np.full((9, 7), 8.0), np.full((4, 7), 8.0 * 2.0**60)
+    known = HeldOut(
+        source=np.array([f"near-{k}" for k in range(9)] + [f"far-{k}" for k in range(4)]), like=np.vstack([near, far]),
+        traits=np.array([["hopper", "megatron", "nvlink", "bf16", "dense"]] * 9
+                        + [["hopper", "megatron", "pcie", "bf16", "dense"]] * 4),
+        error=np.r_[np.arange(-4, 5) / 100, np.zeros(4)],
+    )  # fmt: skip
+
+    def width(link: str) -> float:
+        low, high = error_quantiles(known, near[0], ["hopper", "megatron", link, "bf16", "dense"], [0.1, 0.9])
+        return float(high - low)
+
+    assert width("nvlink") < width("pcie") < 0.6 * width("ethernet")
+
+
 def test_a_trait_that_no_known_run_has_makes_it_wide_and_is_named():
     """The wider the more traits are new; an interval of a familiar layout names none."""
     width, said = [], []
