@@ -70,11 +70,12 @@ def error_quantiles(known: HeldOut, like: Array, its_traits: Any, shares: Any) -
     """Quantiles of the error of a run from those of known ones, shape (shares,); like: of shape (7,), its_traits: (5,).
 
     Every known run stands for a normal distribution around its error, as wide as what is open of the traits in which it
-    differs. Its weight falls with its distance in octaves and in those traits, and with the root of how many runs its set has: runs of
-    a set err alike, but not all the same, so they count as what lies half-way between so many runs and one. So does
-    their number: the new run may lie beyond them all as any of them might, one more beside n, as in conformal
-    prediction with weights (Tibshirani et al. 2019, arXiv 1904.06019); n is the geometric mean of the effective numbers
-    (Kish 1965) of runs and of sets. Each is as wide, too, as the mean of so many sets' errors is uncertain.
+    differs. Its weight falls with its distance in octaves and in those traits, and with the root of how many runs its
+    set has: runs of a set err alike, but not all the same, so they count as what lies half-way between so many runs and
+    one. So does their number: the new run may lie beyond them all as any of them might, one more beside n, as in
+    conformal prediction with weights (Tibshirani et al. 2019, arXiv 1904.06019); n is the geometric mean of the
+    effective numbers (Kish 1965) of runs and of sets. Each is as wide, too, as the mean of so many sets' errors is
+    uncertain.
     """
     apart, variance = _variance(known, its_traits)
     distance = ((np.log2(known.like / like) / WIDTH) ** 2).sum(axis=1) + apart / REACH**2
