@@ -23,9 +23,9 @@ from planner.layouts import DTYPES, Layouts
 from planner.models import Transformer
 from planner.step.legality import legal
 
-A_GRID = 8_192  # layouts whose arithmetic takes as long as a grid's calls
+A_GRID = 16_384  # layouts whose arithmetic takes as long as a grid's calls
 KINDS = 4_096  # more than there are kinds of axes: layouts of two of them never share a number
-CHUNK = 32_768  # layouts estimated at once: few enough to stay in cache, enough to make numpy's calls cheap
+CHUNK = 131_072  # layouts estimated at once: enough to make numpy's calls cheap
 
 A_NODE_EACH = 0  # dp_replicate of a grid: as many copies as a data-parallel group has nodes
 
