@@ -137,7 +137,7 @@ def put_in(mutant: Mutant) -> None:
     """Exchange the code of the running functions of the fault's file; defaults too, where the fault is in one."""
     file = str(mutant.path)
     new = {code.co_qualname: code for code in _codes(compile(mutant.code, file, "exec"))}
-    living = [f for f in gc.get_objects() if isinstance(f, FunctionType) and f.__code__.co_filename == file]
+    living = [f for f in gc.get_objects() if type(f) is FunctionType and f.__code__.co_filename == file]
     changed = False
     for f in living:
         code = new.get(f.__code__.co_qualname)
@@ -152,7 +152,7 @@ def _put_in_defaults(mutant: Mutant, living: list[FunctionType]) -> None:
     name = mutant.name.removesuffix(".py").replace("/", ".")
     scratch = {"__name__": name, "__file__": str(mutant.path), "__package__": name.rpartition(".")[0]}
     exec(compile(mutant.code, str(mutant.path), "exec"), scratch)
-    found = {f.__qualname__: f for f in gc.get_objects() if isinstance(f, FunctionType) and f.__globals__ is scratch}
+    found = {f.__qualname__: f for f in gc.get_objects() if type(f) is FunctionType and f.__globals__ is scratch}
     for f in living:
         if f.__qualname__ in found:
             f.__defaults__, f.__kwdefaults__ = found[f.__qualname__].__defaults__, found[f.__qualname__].__kwdefaults__
@@ -161,7 +161,7 @@ def _put_in_defaults(mutant: Mutant, living: list[FunctionType]) -> None:
 def forget() -> None:
     """Forget what cached functions of the package have kept, so that a test calls what it relies on."""
     for kept in gc.get_objects():
-        if isinstance(kept, _lru_cache_wrapper) and kept.__module__.startswith(PACKAGES) and kept.__name__ not in KEPT:
+        if type(kept) is _lru_cache_wrapper and kept.__module__.startswith(PACKAGES) and kept.__name__ not in KEPT:
             kept.cache_clear()
 
 
