@@ -1,5 +1,6 @@
 """`planner paper`: papers' claims beside what our models give."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -37,9 +38,10 @@ def command(
         return
     with o.working("computing the claims"):
         done = reproduce_all() if name == "all" else [reproduce(name)]
-    for path, make in ((html, report.papers_html), (markdown, report.papers_markdown)):
-        if path is not None:
-            write_text(path, make(done, systems()))
+    if html is not None:
+        Answer("", {}, report.page_view(done, systems()), partial(report.draw_claims, done)).save_picture(html)
+    if markdown is not None:
+        write_text(markdown, report.papers_markdown(done, systems()))
     records = [report.paper_record(d) for d in done]
     if name == "all":
         o.show(Answer("", {"papers": records}, report.all_view(done, systems())), json)

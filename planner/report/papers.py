@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
@@ -12,9 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.report.plain_table import plain_table, stacked
+from planner.report.plots import RED, figure_of
 from planner.report.training import finite
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from planner.reproductions import Outcome, Paper, Reproduction
 
 FROM = {
@@ -114,9 +116,8 @@ def paper_record(done: Reproduction) -> dict[str, Any]:
 def _table(outcomes: Sequence[Outcome]) -> Table:
     table = plain_table("claim", "paper", "ours", "unit", "off by", "", "where", "ours from", numbers=(1, 2, 4))
     for o, words in zip(outcomes, notes(outcomes), strict=True):
-        verdict = Text({"agrees": "agrees", "off": "OFF"}.get(o.verdict, ""), style="red" if o.verdict == "off" else "")
-        c = o.claim
-        table.add_row(c.sentence, said(o), number(o.ours), c.unit, off_by(o), verdict, c.where, words)
+        *figures, verdict, where, ours_from = _cells(o, words)
+        table.add_row(*figures, Text(verdict, style="red" if o.verdict == "off" else ""), where, ours_from)
     return table
 
 
@@ -164,23 +165,35 @@ DOTS = (
     "A dot is a claim that counts. It lies left where ours is less than the paper's figure, right where it is more; at "
     "the edge, less than half or more than twice. The green band is 15 %; a ratio agrees within 10 %. Red is off."
 )
+MARKS = {"half": 0.5, "-15 %": 0.85, "0": 1.0, "+15 %": 1.15, "twice": 2.0}
+"""What the picture's axis says, by ours over the paper's figure."""
 HEAD = ("claim", "paper", "ours", "unit", "off by", "verdict", "where in the paper", "ours from, and why off")
-WIDTH, ROW, LEFT = 560, 22, 170
-MOST = math.log(2.0)  # of the picture: twice or half the paper's figure; beyond, a dot lies at its edge
-STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; max-width: 1180px; margin: 2rem auto; padding: 0 1rem; color: #1b1b1b; }
-table { border-collapse: collapse; width: 100%; margin: .5rem 0 1.2rem; font-size: 13.5px; }
-th, td { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid #e2e2e2; vertical-align: top; }
-td:nth-child(2), td:nth-child(3), td:nth-child(5) { text-align: right; white-space: nowrap; }
-th:nth-child(2), th:nth-child(3), th:nth-child(5) { text-align: right; }
-.off { color: #b3261e; font-weight: 600; } h2 { margin-top: 2.2rem; } h3 { font-size: 15px; margin-bottom: 0; }
-svg { width: 760px; max-width: 100%; height: auto; } svg text { font: 10px system-ui, sans-serif; }
-@media (max-width: 700px) {
-  table { display: block; overflow-x: auto; } svg text { font-size: 15px; }
-  .claims td:first-child, .claims td:last-child { min-width: 15rem; } .claims td { min-width: 3rem; }
-}
-.small { color: #555; }
-"""
+
+
+def page_view(done: Sequence[Reproduction], systems: dict[int, str]) -> RenderableType:
+    """What stands under the picture on a page: a row for each system, then every paper's claims."""
+    papers = [part for d in done for part in ("", paper_view(d))]
+    return stacked(DOTS, "", all_view(done, systems), *papers)
+
+
+def draw_claims(done: Sequence[Reproduction]) -> Figure:
+    """A row for each paper with a dot for each claim that counts, placed as `DOTS` says."""
+    counted = [
+        (d.paper.name, [o for o in d.outcomes if o.verdict in ("agrees", "off") and o.claim.figure]) for d in done
+    ]
+    rows = [(name, some) for name, some in counted if some]
+
+    def panel(axis: Any) -> None:
+        axis.axvspan(math.log2(MARKS["-15 %"]), math.log2(MARKS["+15 %"]), color="#e8f1ea")
+        for place, (_, some) in enumerate(rows):
+            off = [math.log2(min(max(1.0 + (o.deviation or 0.0), 0.5), 2.0)) for o in some]
+            colours = [RED if o.verdict == "off" else "#2e6b3f" for o in some]
+            axis.scatter(off, [place] * len(off), c=colours, alpha=0.55)
+        axis.set_yticks(range(len(rows)), [name for name, _ in rows])
+        axis.set_xticks([math.log2(ratio) for ratio in MARKS.values()], MARKS)
+        axis.invert_yaxis()
+
+    return figure_of("What papers claim, and how far ours is off", panel, bars=len(rows))
 
 
 def _cells(o: Outcome, words: str) -> tuple[str, ...]:
@@ -210,63 +223,3 @@ def papers_markdown(done: Sequence[Reproduction], systems: dict[int, str]) -> st
 
 def _row(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cells) + " |"
-
-
-def papers_html(done: Sequence[Reproduction], systems: dict[int, str]) -> str:
-    """The page as HTML that needs nothing else."""
-    body = [
-        "<h1>What papers claim, and what planner gives</h1>",
-        f"<p><b>{summary_of_all(done, systems)}.</b> {HOW}.</p>",
-    ]
-    body += [_picture(done), "<table><tr><th></th><th style='text-align:left'>system</th>"]
-    body.append("<th style='text-align:left'>papers</th><th>claims</th></tr>")
-    for n, name, about in by_system(done, systems):
-        links = ", ".join(f"<a href='#{d.paper.name}'>{d.paper.name}</a>" for d in about)
-        words = summary([o for d in about for o in d.outcomes])
-        left = "style='text-align:left;white-space:normal'"
-        body.append(f"<tr><td>{n}</td><td {left}>{escape(name)}</td><td {left}>{links}</td><td>{words}</td></tr>")
-    body.append("</table>")
-    for d in done:
-        body.append(f"<h2 id='{d.paper.name}'>{escape(d.paper.title)}</h2>")
-        body.append(f"<p class='small'>{escape(d.paper.source)}. <code>planner paper {d.paper.name}</code></p>")
-        body.append(f"<p>{summary(d.outcomes)}.</p>")
-        for title, some in groups(d.outcomes):
-            head = "".join(f"<th>{word}</th>" for word in HEAD)
-            body.append(f"<h3>{title}</h3><table class='claims'><tr>{head}</tr>")
-            for o, words in zip(some, notes(some), strict=True):
-                kind = " class='off'" if o.verdict == "off" else ""
-                cells = [f"<td{kind if i in (4, 5) else ''}>{escape(c)}</td>" for i, c in enumerate(_cells(o, words))]
-                body.append(f"<tr>{''.join(cells)}</tr>")
-            body.append("</table>")
-    head = "<meta charset='utf-8'><meta name='viewport' content='width=device-width'><title>planner: papers</title>"
-    return (
-        f"<!doctype html><html lang='en'><head>{head}<style>{STYLE}</style></head><body>{''.join(body)}</body></html>"
-    )
-
-
-def _picture(done: Sequence[Reproduction]) -> str:
-    """A row a paper: a dot a counted claim, left where ours is less than the paper's figure, right where it is more."""
-    shown = [(d, [o for o in d.outcomes if o.verdict in ("agrees", "off") and o.claim.figure]) for d in done]
-    rows = [(d, some) for d, some in shown if some]
-    span, height = (WIDTH - LEFT - 20) / 2, ROW * (len(rows) + 2)
-    middle = LEFT + span
-
-    def place(deviation: float) -> float:
-        return middle + span * max(-1.0, min(1.0, math.log(max(1.0 + deviation, 1e-9)) / MOST))
-
-    size = f"viewBox='0 0 {WIDTH} {height}'"
-    out = [f"<p class='small'>{DOTS}</p><svg {size} role='img' aria-label='how far ours are off'>"]
-    low, high = place(-0.15), place(0.15)
-    out.append(f"<rect x='{low:.1f}' y='0' width='{high - low:.1f}' height='{height - ROW}' fill='#e8f1ea'/>")
-    for deviation, word in ((-0.5, "half"), (-0.15, "-15 %"), (0.0, "0"), (0.15, "+15 %"), (1.0, "twice")):
-        x = place(deviation)
-        out.append(f"<line x1='{x:.1f}' x2='{x:.1f}' y1='0' y2='{height - ROW}' stroke='#cfcfcf'/>")
-        out.append(f"<text x='{x:.1f}' y='{height - 6}' text-anchor='middle' fill='#555'>{word}</text>")
-    for k, (d, some) in enumerate(rows):
-        y = ROW * (k + 0.8)
-        out.append(f"<text x='0' y='{y + 4:.1f}'>{d.paper.name}</text>")
-        for o in some:
-            colour = "#b3261e" if o.verdict == "off" else "#2e6b3f"
-            x = place(o.deviation or 0.0)
-            out.append(f"<circle cx='{x:.1f}' cy='{y:.1f}' r='4.5' fill='{colour}' fill-opacity='.55'/>")
-    return "".join(out) + "</svg>"

@@ -82,7 +82,7 @@ def svg_element(draw: Callable[[], Figure]) -> str:
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>
 body {{ font: 15px/1.5 system-ui, sans-serif; margin: 1rem auto; max-width: 75rem; padding: 0 1rem }}
-div {{ overflow-x: auto }} svg {{ max-width: 100%; height: auto; min-width: 40rem }} td {{ white-space: nowrap }}
+div {{ overflow-x: auto }} svg {{ max-width: 100%; height: auto; min-width: 40rem }}
 </style><main aria-label="{title}"><div tabindex="0">{svg}</div>{text}</main></html>
 """
 

@@ -156,7 +156,8 @@ def _html(view: RenderableType) -> str:
 
 def _table(view: Table) -> str:
     """A table, its figures right, with a head where it has one."""
-    sides = [f'style="padding:1px .6em;text-align:{"right" if c.justify == "right" else "left"}"' for c in view.columns]
+    right, left = "right;white-space:nowrap", "left"
+    sides = [f'style="padding:1px .6em;text-align:{right if c.justify == "right" else left}"' for c in view.columns]
 
     def row(cells: list[RenderableType], tag: str, style: str = "") -> str:
         inner = "".join(f"<{tag} {side}>{escape(plain_cell(c))}</{tag}>" for side, c in zip(sides, cells, strict=True))

@@ -1,6 +1,9 @@
 """The page of papers: what a reader sees of claims."""
 
-from planner.report.papers import DOTS, notes, papers_html, papers_markdown
+from html import escape
+
+from planner.report.papers import DOTS, draw_claims, notes, page_view, papers_markdown
+from planner.report.plain_table import html_of
 from planner.reproductions import Claim, Outcome, Paper, Reproduction
 
 
@@ -21,11 +24,17 @@ def test_a_reason_is_given_once_and_only_of_what_is_off():
 def test_a_page_has_a_row_and_a_dot_for_each_claim():
     paper = Paper(name="a-paper", title="A paper", source="its authors", systems=(1,), claims=())
     done = [Reproduction(paper=paper, outcomes=ROWS)]
-    page, text = papers_html(done, {1: "a system"}), papers_markdown(done, {1: "a system"})
-    assert page.count("<circle") == len(ROWS)
-    assert DOTS in page
+    page, text = html_of(page_view(done, {1: "a system"})), papers_markdown(done, {1: "a system"})
+    (axis,) = draw_claims(done).axes
+    assert [tuple(point) for dots in axis.collections for point in dots.get_offsets()] == [
+        (1, 0),
+        (0, 0),
+        (-1, 0),
+        (-1, 0),
+    ]
+    assert escape(DOTS) in page
     for o in ROWS:
-        assert page.count(f"<td>{o.claim.sentence}</td>") == 1
+        assert page.count(f">{o.claim.sentence}</td>") == 1
         assert text.count(f"| {o.claim.sentence} |") == 1
     assert page.count("its cards are slower") == text.count("its cards are slower") == 1
     assert page.count(">OFF<") == 3
