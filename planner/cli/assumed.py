@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import resources
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -72,29 +74,21 @@ class Aim:
         )  # fmt: skip
 
 
-FIGURES = {
-    "mtbf_hours": ("--mtbf-hours", "Mean time between failures of a GPU; 1e12: never."),
-    "restart_minutes": ("--restart-minutes", "From a failure to the next step."),
-    "checkpoint_bytes_per_parameter": ("--checkpoint-bytes", "Of a checkpoint, per parameter."),
-    "storage_gbyte_per_s": ("--storage-gbyte-per-s", "Checkpoint writes, GB/s per node."),
-    "price_usd_per_hour": ("--price", "USD per GPU-hour."),
-    "power_w": ("--power-w", "W per GPU while it trains."),
-    "site_factor": ("--site-factor", "W of hosts, network and cooling per W of GPU."),
-}
-"""Assumptions by name (`planner.training_time.assumptions`), each with its option and what it says."""
+ASSUMED = tomllib.loads((resources.files("planner.training_time") / "assumptions.toml").read_text(encoding="utf-8"))
+"""Assumptions by name, each with its option and what it says; read here without what their checks import."""
 
 
 def assumes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Gives a command that takes `given` an option for every assumption, or for those named."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        return in_place_of(command, "given", [_figure(name) for name in names or FIGURES], dict)
+        return in_place_of(command, "given", [_figure(name) for name in names or ASSUMED], dict)
 
     return decorate
 
 
 def _figure(name: str) -> inspect.Parameter:
     """The option of an assumption."""
-    option, says = FIGURES[name]
-    declared = Annotated[float | None, typer.Option(option, help=says, rich_help_panel="What is assumed")]
+    one = ASSUMED[name]
+    declared = Annotated[float | None, typer.Option(one["option"], help=one["says"], rich_help_panel="What is assumed")]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=declared)

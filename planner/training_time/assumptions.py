@@ -24,6 +24,7 @@ class AssumptionFile(StrictTable):
     """A table of `assumptions.toml`."""
 
     option: Annotated[str, Field(pattern="^--[a-z-]+$")]
+    says: Annotated[str, Field(min_length=3)]
     unit: str
     low: float
     high: float
