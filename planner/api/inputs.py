@@ -204,11 +204,7 @@ class Cluster:
     profile: hardware.Cluster
 
     def __init__(
-        self,
-        name: str | os.PathLike[str],
-        *,
-        network: str | None = None,
-        figures: Mapping[str, float] | None = None,
+        self, name: str | os.PathLike[str], *, network: str | None = None, figures: Mapping[str, float] | None = None
     ) -> None:
         link = None if network is None else _name("network", network)
         profile = hardware.changed_cluster(_name("cluster", name), figures or {}, network=link)

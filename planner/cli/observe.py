@@ -16,8 +16,7 @@ def command(
         str | None, o.asks("--megatron-args", "Or its arguments for Megatron-LM, or @FILE with them.")
     ] = None,
     cluster: Annotated[
-        str | None,
-        o.asks("--cluster", "A cluster, or a TOML file; else the plan's.", autocompletion=complete.clusters),
+        str | None, o.asks("--cluster", "A cluster, or a TOML file; else the plan's.", autocompletion=complete.clusters)
     ] = None,
     gpus: Annotated[int | None, o.asks("--gpus", "GPUs, where the arguments don't say.", min=1)] = None,
     framework: o.FrameworkName = None,

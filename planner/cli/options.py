@@ -89,10 +89,7 @@ SeqLen = Annotated[
         metavar="<tokens>",
     ),
 ]  # fmt: skip
-Anchor = Annotated[
-    Path | None,
-    asks("--anchor", "Runs measured on such a machine (docs/calibration.md)."),
-]
+Anchor = Annotated[Path | None, asks("--anchor", "Runs measured on such a machine (docs/calibration.md).")]
 Svg = Annotated[Path | None, writes("--svg", says="Write a picture as SVG.")]
 Png = Annotated[Path | None, writes("--png", says="Write a picture as PNG.")]
 Html = Annotated[Path | None, writes("--html", says="Write a page: the picture, and what is printed.")]

@@ -10,13 +10,7 @@ from planner.cli.unfold import positional
 @positional
 @takes_layout("layer_split")
 def command(
-    model: o.Model,
-    place: o.Place,
-    size: o.StepBatch,
-    *,
-    gpus: o.JobGpus = None,
-    json: o.Json = False,
-    **choices: Any,
+    model: o.Model, place: o.Place, size: o.StepBatch, *, gpus: o.JobGpus = None, json: o.Json = False, **choices: Any
 ) -> None:
     """Split the layers over pipeline stages by cost, embedding and head counted, so that every rank fits in memory.
 

@@ -8,9 +8,7 @@ import typer
 from planner.cli import options as o
 
 
-def command(
-    write: Annotated[Path, typer.Option("--write", help="Where to write it.")] = Path("probe.py"),
-) -> None:
+def command(write: Annotated[Path, typer.Option("--write", help="Where to write it.")] = Path("probe.py")) -> None:
     """Write probe.py, one file that needs only torch: what a machine's products, memory and collectives achieve.
 
     Example: planner probe --write probe.py, then torchrun --nproc-per-node 8 probe.py

@@ -87,8 +87,7 @@ def command(
     *,
     anchor: o.Anchor = None,
     objective: Annotated[
-        str,
-        o.asks("--objective", "time, throughput, cost (one order) or memory.", autocompletion=complete.objectives),
+        str, o.asks("--objective", "time, throughput, cost (one order) or memory.", autocompletion=complete.objectives)
     ] = "time",
     base: Base = None,
     top: Annotated[int, typer.Option(help="How many layouts to show.", min=1, max=1000)] = 5,

@@ -11,8 +11,7 @@ def command(
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", help="The port; 0 takes a free one.", min=0, max=65535)] = 8765,
     confirm: Annotated[
-        str | None,
-        typer.Option("--confirm", help="A --host that others can reach needs the word: expose."),
+        str | None, typer.Option("--confirm", help="A --host that others can reach needs the word: expose.")
     ] = None,
 ) -> None:
     """Ask in a browser, and see the answer change with the question: layouts, memory, why, exports, links.

@@ -14,11 +14,7 @@ from planner.costs.memory.bytes_per_parameter import accumulated_bytes
 
 
 def with_accumulation(
-    case: Case,
-    layer_params: Array,
-    cost: LayerCost,
-    ends: EmbeddingHeadCost,
-    apart: Any,
+    case: Case, layer_params: Array, cost: LayerCost, ends: EmbeddingHeadCost, apart: Any
 ) -> tuple[LayerCost, EmbeddingHeadCost]:
     """The costs of a layer and of the ends, with the addition in their backward passes.
 

@@ -147,10 +147,7 @@ def _overrides(job: Job) -> list[tuple[str, Any]]:
     tables = (
         _parallelism(job),
         _recompute(job),
-        [
-            (True, "train.micro_batch_size", row["micro_batch"]),
-            (True, "train.global_batch_size", row["global_batch"]),
-        ],
+        [(True, "train.micro_batch_size", row["micro_batch"]), (True, "train.global_batch_size", row["global_batch"])],
         _data_parallelism(job),
         _model_parts(job),
         _numerics(job),

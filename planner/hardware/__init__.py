@@ -11,16 +11,7 @@ from planner.base.errors import FileFormatError, InputError, UnknownNameError, s
 from planner.base.files import is_path
 from planner.hardware.framework import Framework, Unstated
 from planner.hardware.machines import Accelerator, Cluster, Efficiency, Link
-from planner.hardware.read import (
-    WITH,
-    Changes,
-    load_record,
-    nested,
-    profile_names,
-    profile_table,
-    read_profile,
-    under,
-)
+from planner.hardware.read import WITH, Changes, load_record, nested, profile_names, profile_table, read_profile, under
 
 __all__ = [
     "Accelerator",

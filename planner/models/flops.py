@@ -93,11 +93,7 @@ def _six_nd(m: Transformer, sequences: Any, recompute: Any) -> Any:
 #   a token meets, embedding and head included, as Hagemann et al. 2023 count; 2 Q is the size of a query head
 #   and a value head.
 # 6nd: 6 N a token (Kaplan et al. 2020).
-CONVENTIONS: dict[str, Callable[[Transformer, Any, Any], Any]] = {
-    "megatron": _megatron,
-    "palm": _palm,
-    "6nd": _six_nd,
-}
+CONVENTIONS: dict[str, Callable[[Transformer, Any, Any], Any]] = {"megatron": _megatron, "palm": _palm, "6nd": _six_nd}
 
 
 def causal_share(m: Transformer) -> Any:

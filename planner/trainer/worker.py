@@ -188,10 +188,7 @@ def _check_experts(task: Task) -> None:
 def _setting(communicator: Communicator, task: Task, mesh: Mesh) -> Setting:
     """What all layers of a rank share."""
     region = Region(
-        communicator=communicator,
-        group=mesh.tensor,
-        index=mesh.t,
-        sequence_parallel=task.sequence_parallel,
+        communicator=communicator, group=mesh.tensor, index=mesh.t, sequence_parallel=task.sequence_parallel
     )
     return Setting(
         xp=communicator.xp, dtype=task.dtype, model=task.model, region=region, recompute=task.recompute,

@@ -240,11 +240,7 @@ def layer_traffic(case: Case) -> LayerTraffic:
 
 
 def traffic(
-    case: Case,
-    layer: LayerTraffic,
-    layer_params: Array,
-    expert_share: Array,
-    moves: RankParameters | None = None,
+    case: Case, layer: LayerTraffic, layer_params: Array, expert_share: Array, moves: RankParameters | None = None
 ) -> Traffic:
     """All communication but the step's data-parallel collectives (`planner.costs.network.data_parallel`).
 
