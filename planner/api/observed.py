@@ -67,7 +67,7 @@ def observe(paths: Sequence[Path], run: ObservedRun | None = None) -> Answer:
 def log_record(path: Path, log: RunLog) -> dict[str, Any]:
     """What a log says by itself."""
     return {
-        "log": str(path), "framework": log.format.name, "steps": len(log.values), "warm_up": log.warm_up,
+        "log": str(path), "framework": log.framework, "steps": len(log.values), "warm_up": log.warm_up,
         "kind": log.kind, "median": log.median, "spread": log.spread, "slow_share": log.slow_share,
         "tflops_per_gpu": log.tflops, "memory_gib": None if log.memory_bytes is None else log.memory_bytes / 2**30,
         "global_batch": log.batch,

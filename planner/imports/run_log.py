@@ -12,7 +12,7 @@ import numpy as np
 
 from planner.base.arrays import Array
 from planner.base.errors import FileFormatError, InputError
-from planner.imports.log_formats import FORMATS, LogFormat
+from planner.imports.log_formats import LogFormat, log_formats
 
 LONGEST_LINE = 2**16
 MOST_STEPS = 100_000  # kept, the last ones
@@ -35,7 +35,7 @@ class RunLog:
     batch: sequences per step. None: the log doesn't say.
     """
 
-    format: LogFormat
+    framework: str
     kind: str
     values: Array
     warm_up: int
@@ -106,32 +106,33 @@ def read_log(path: Path) -> RunLog:
     Raises FileFormatError if the file can't be read, is no text, or is no known framework's log; InputError if it has
     fewer than three iterations with a time.
     """
-    found = {f.name: _Found() for f in FORMATS}
+    formats = log_formats()
+    found = {name: _Found() for name in formats}
     number = 0
     for line in _lines(path):
         number += 1
-        for log_format in FORMATS:
+        for name, log_format in formats.items():
             if not any(mark in line for mark in log_format.marks):
                 continue
             pieces = _pieces(log_format, line)
             for piece in pieces:
-                found[log_format.name].take(_facts(log_format.facts, piece))
+                found[name].take(_facts(log_format.facts, piece))
             if not pieces and log_format.anywhere:
-                found[log_format.name].take(_facts(log_format.anywhere, line))
+                found[name].take(_facts(log_format.anywhere, line))
             if pieces:
                 break
-    best = max(FORMATS, key=lambda f: found[f.name].steps)
-    its = found[best.name]
+    best = max(formats, key=lambda name: found[name].steps)
+    its = found[best]
     if not its.steps:
-        names = ", ".join(f.name for f in FORMATS)
+        names = ", ".join(formats)
         raise FileFormatError(f"{path}: none of its {number:,} lines is an iteration's; allowed: a log of {names}")
     if len(its.speed) < LEAST_STEPS:
         few = f"{its.steps} iteration{'s' * (its.steps != 1)} with a time"
-        raise InputError(f"{path}: a log of {best.name} with {few}; allowed: {LEAST_STEPS} or more")
+        raise InputError(f"{path}: a log of {best} with {few}; allowed: {LEAST_STEPS} or more")
     values = np.array([value for _, value in its.speed])
     first = _first_steady(values)
     return RunLog(
-        format=best, kind=its.kind, values=values[first:], warm_up=first,
+        framework=best, kind=its.kind, values=values[first:], warm_up=first,
         tflops=float(np.median(list(its.tflops)[min(first, len(its.tflops) - 1) :])) if its.tflops else None,
         memory_bytes=its.memory_bytes or None, batch=its.batch,
     )  # fmt: skip
