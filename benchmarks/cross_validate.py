@@ -29,7 +29,7 @@ import numpy as np
 from folds import Fold, folds, origin_of
 from residuals import pairs_in_order
 
-from planner.calibration.figures import PARAMETERS, Profiles
+from planner.calibration.figures import Profiles, fitted_parameters
 from planner.calibration.fit import Problem, fit_figures
 from planner.calibration.identified import calibrate
 from planner.calibration.selection import architecture_of, select
@@ -218,7 +218,7 @@ def main() -> None:
         key = (lambda run: str(run["source"])) if args.by_source else origin_of
         for fold in with_parts(chosen.runs, key):
             rest = Problem(fold.rest, chosen.base)
-            if architecture in PARAMETERS:
+            if architecture in fitted_parameters():
                 # Also those that the rest doesn't tell: the shipped value would give away what is left out.
                 fit = fit_figures(rest, figures, args.max_evaluations)
             else:  # six runs for the general list of figures: those alone that the rest tells

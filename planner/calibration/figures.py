@@ -1,8 +1,7 @@
 """The free figures of a fit: where each stands in the runs' profiles, its start, and the profiles with it replaced.
 
-Which may move, by GPU architecture, and their physical bounds, are rows of data: what the shipped runs of an
-architecture were found to say something about. `planner.calibration.identified` leaves out what the runs at hand don't
-tell. None is a model's, a run's or a source's.
+Which may move, by GPU architecture, and their physical bounds, stand in `fitted.toml`. `planner.calibration.identified`
+leaves out what the runs at hand don't tell. None is a model's, a run's or a source's.
 """
 
 from __future__ import annotations
@@ -10,24 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, reduce
+from pathlib import Path
 from typing import Any, TypeVar
 
 from planner.base.arrays import Array
+from planner.base.files import read_toml
 from planner.base.units import MICRO
 from planner.hardware import Cluster, Efficiency, Framework, Link, load_cluster, load_framework
 from planner.hardware.declared import movable
 from planner.validation import MeasuredRun, Predictions, predict
 from planner.validation.predict import LoadCluster, LoadFramework
 
+SHIPPED = Path(__file__).with_name("fitted.toml")
+
 
 @dataclass(frozen=True)
 class FittedParameter:
-    """A figure under calibration: `kind:field[.key,key]`, its bounds in SI units, and where a fit starts.
-
-    kind: efficiency; node_link or network, for each such link of the runs' clusters; networks, which share the figure.
-    What may move of a framework its profile says (`fitted`). start: a usual value; None for the profile's own. A
-    shipped profile's would give away to a fit without some of the runs what they had told.
-    """
+    """A figure under calibration by its path, as `fitted.toml` explains; start: None for the profile's own value."""
 
     path: str
     low: float
@@ -35,47 +33,21 @@ class FittedParameter:
     start: float | None = None
 
 
-AMPERE = (
-    FittedParameter("efficiency:matrix_fraction.fp16,bf16", 0.5, 0.95, 0.75),
-    FittedParameter("efficiency:kernel_latency_s", 1e-6, 15e-6, 5e-6),
-    FittedParameter("efficiency:memory_fraction", 0.4, 0.95, 0.8),
-    FittedParameter("efficiency:attention_matrix_fraction", 0.1, 0.8, 0.3),
-    FittedParameter("networks:fraction", 0.1, 0.95, 0.6),
-)
-HOPPER = (
-    FittedParameter("efficiency:matrix_fraction.fp16,bf16", 0.5, 0.95, 0.7),
-    FittedParameter("efficiency:matrix_fraction.fp8", 0.2, 0.9, 0.55),
-    # Start: what Ampere's kernel gives on these compute units and clocks.
-    FittedParameter("efficiency:flash_backward.flash1", 0.05, 0.5, 0.15),
-)
-ANY = (
-    FittedParameter("efficiency:matrix_fraction.fp16,bf16", 0.2, 0.95),
-    FittedParameter("efficiency:matrix_fraction.fp8", 0.1, 0.9),
-    FittedParameter("efficiency:matrix_fraction.fp32", 0.2, 0.95),
-    FittedParameter("efficiency:matrix_fraction.tf32", 0.2, 0.95),
-    FittedParameter("efficiency:kernel_latency_s", 1e-6, 15e-6),
-    FittedParameter("efficiency:memory_fraction", 0.3, 0.95),
-    *(
-        FittedParameter(f"efficiency:{direction}.{kernel}", 0.05, 0.8)
-        for kernel in ("flash1", "flash2", "flash3")
-        for direction in ("flash_forward", "flash_backward")
-    ),
-    FittedParameter("efficiency:attention_matrix_fraction", 0.1, 0.8),
-    FittedParameter("efficiency:rate_spread", 0.0, 0.08),
-    FittedParameter("node_link:fraction", 0.2, 0.95),
-    FittedParameter("node_link:latency_s", 1e-6, 300e-6),
-    FittedParameter("network:fraction", 0.1, 0.95),
-)
-"""For an architecture without a list of its own, and what `everything` adds to the others."""
-
-PARAMETERS = {"ampere": AMPERE, "hopper": HOPPER}
+@cache
+def fitted_parameters() -> dict[str, tuple[FittedParameter, ...]]:
+    """The file's lists by architecture; `any` is for those that have no list of their own."""
+    return {
+        architecture: tuple(FittedParameter(path, **bounds) for path, bounds in table.items())
+        for architecture, table in read_toml(SHIPPED).items()
+    }
 
 
 def parameters_of(architecture: str, everything: bool = False) -> tuple[FittedParameter, ...]:
     """What may be fitted to runs on GPUs of an architecture; `everything`: also what its own list leaves alone."""
-    own = PARAMETERS.get(architecture, ANY)
+    lists = fitted_parameters()
+    own = lists.get(architecture, lists["any"])
     known = {p.path for p in own}
-    return own + (tuple(p for p in ANY if p.path not in known) if everything else ())
+    return own + (tuple(p for p in lists["any"] if p.path not in known) if everything else ())
 
 
 T = TypeVar("T", Efficiency, Link, Framework)
