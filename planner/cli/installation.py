@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -35,48 +36,8 @@ class Finding:
     optional: bool = False
 
 
-PROBES = {
-    "shipped data": ("", False, """
-from planner.base.files import shipped_folder
-from planner.hardware import profile_names
-from planner.models import model_names
-runs, clusters = len(list(shipped_folder("measured_runs").glob("*.csv"))), len(profile_names("clusters"))
-assert runs and clusters, f"{clusters} clusters, {runs} files of measured runs"
-print(f"{len(model_names())} models, {clusters} clusters, {runs} files of measured runs")"""),
-    "search": ("", False, """
-from planner import recommend
-found = recommend("gpt2", "dgx-a100-80gb", gpus=8, batch=64)
-assert len(found), "nothing fits"
-print(f"{found.searched:,} layouts of gpt2 on 8 GPUs")"""),
-    "compiled simulation": ("", False, """
-import numpy as np, numba
-from planner.schedules import Pipeline, get_schedule
-from planner.step.timeline.timeline import run
-order = get_schedule("1f1b").order(Pipeline(p=2, m=4, v=1, k=1))
-run(order, np.ones(len(order)), compiled=True)
-print("numba", numba.__version__)"""),
-    "pictures": ("", False, "import matplotlib, matplotlib.figure; print('matplotlib', matplotlib.__version__)"),
-    BROWSER: ("browser", True, """
-import shutil, playwright
-found = [path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))]
-assert found, "playwright, but no system Chromium"
-print("playwright,", found[0])"""),
-    MPI: ("mpi", True, """
-from mpi4py import MPI
-ranks, name = MPI.COMM_WORLD.allreduce(1), MPI.Get_library_version()
-assert ranks == 2, "mpirun started ranks that do not see each other: mpi4py is built for another MPI"
-MPI.COMM_WORLD.rank or print(f"{ranks} ranks by", name.split(",")[0].strip())"""),
-    "GPU": ("gpu", True, """
-import cupy
-x = cupy.ones((64, 64))
-assert float((x @ x)[0, 0]) == 64, "a product on it is wrong"
-runtime = cupy.cuda.runtime
-print(runtime.getDeviceCount(), "x", runtime.getDeviceProperties(0)["name"].decode() + ", CuPy", cupy.__version__)"""),
-    "sweeps": ("sweep", True, """
-import pyarrow
-print("pyarrow", pyarrow.__version__)"""),
-}  # fmt: skip
-"""For each thing tried: the extra that installs it, whether the rest does without, and the Python that tries it."""
+PROBES = tomllib.loads(Path(__file__).with_name("probes.toml").read_text(encoding="utf-8"))
+"""For each thing tried: the code, and the extra that installs it where the rest does without."""
 
 
 def requirements() -> list[Requirement]:
@@ -134,17 +95,17 @@ def findings() -> list[Finding]:
 
 def tried(name: str) -> Finding:
     """What one probe finds."""
-    extra, optional, code = PROBES[name]
+    extra = PROBES[name].get("extra", "")
     remedy = install_command(extra) + (" && playwright install chromium" if name == BROWSER else "")
     before: tuple[str, ...] = ()
     if name == MPI:
         beside = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         launcher = shutil.which("mpirun", path=beside) or shutil.which("mpiexec", path=beside)
         if launcher is None:
-            return Finding(name=name, works=False, seen="no mpirun", remedy=remedy, optional=optional)
+            return Finding(name=name, works=False, seen="no mpirun", remedy=remedy, optional=bool(extra))
         before = (launcher, "-n", "2")
-    works, seen = _python(code, *before)
-    return Finding(name=name, works=works, seen=seen, remedy=remedy, optional=optional)
+    works, seen = _python(PROBES[name]["code"], *before)
+    return Finding(name=name, works=works, seen=seen, remedy=remedy, optional=bool(extra))
 
 
 def install_command(extra: str) -> str:

@@ -49,7 +49,7 @@ def test_a_working_installation_is_found_to_work():
 
 
 def test_a_broken_probe_is_a_finding(monkeypatch):
-    monkeypatch.setitem(installation.PROBES, "broken", ("mpi", True, "raise OSError('no such library')"))
+    monkeypatch.setitem(installation.PROBES, "broken", {"extra": "mpi", "code": "raise OSError('no such library')"})
     f = installation.tried("broken")
     assert (f.works, f.optional, f.seen) == (False, True, "OSError: no such library")
     assert f.remedy == install_command("mpi")
