@@ -3,7 +3,9 @@
 Names and rules read in megatron/training/arguments.py (commit 000c4ac2, fall of 2025) and in Megatron-Core 0.16.1.
 """
 
+import re
 import shlex
+from pathlib import Path
 from typing import Any
 
 from planner.base.errors import LayoutError
@@ -17,6 +19,7 @@ from planner.layouts import Dispatcher
 from planner.models import Transformer
 from planner.search import Fixed
 
+SCRIPT = Path(__file__).with_name("megatron.sh")
 SCHEDULES = ("1f1b", "interleaved")
 SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 HALF = ("bf16", "fp8", "nvfp4")
@@ -88,15 +91,25 @@ class Megatron(Target):
             ("PARALLEL_ARGS", parallel_arguments(job)),
             ("TRAINING_ARGS", training_arguments(job)),
         ]
-        lines = ["#!/usr/bin/env bash", *comments(job.head), "", "set -euo pipefail", "", *USAGE.splitlines(), ""]
+        connections = ""
         if sharded:
-            lines += ["# Megatron FSDP wants more than one connection.", "unset CUDA_DEVICE_MAX_CONNECTIONS"]
+            connections = "# Megatron FSDP wants more than one connection.\nunset CUDA_DEVICE_MAX_CONNECTIONS\n"
         elif row["tp"] * row["cp"] > 1:
-            lines += ["export CUDA_DEVICE_MAX_CONNECTIONS=1"]
-        lines += ["", f"NNODES=${{NNODES:-{nodes}}}", f"GPUS_PER_NODE=${{GPUS_PER_NODE:-{each}}}", ""]
-        for name, arguments in groups:
-            lines += [f"{name}=(", *("  " + " ".join([a[0], *map(shlex.quote, a[1:])]) for a in arguments), ")", ""]
-        return "\n".join([*lines, LAUNCH.replace("@VOCAB@", str(job.model.vocab - 1)), ""])
+            connections = "export CUDA_DEVICE_MAX_CONNECTIONS=1\n"
+        parts = {
+            "HEAD": "\n".join(comments(job.head)),
+            "CONNECTIONS": connections,
+            "NODES": nodes,
+            "GPUS_PER_NODE": each,
+            "ARGUMENTS": "\n\n".join(_array(name, arguments) for name, arguments in groups),
+            "VOCAB": job.model.vocab - 1,
+        }
+        return re.sub("@([A-Z_]+)@", lambda part: str(parts[part[1]]), SCRIPT.read_text(encoding="utf-8"))
+
+
+def _array(name: str, arguments: Arguments) -> str:
+    """The arguments as an array of bash, one on each line."""
+    return "\n".join([f"{name}=(", *("  " + " ".join([a[0], *map(shlex.quote, a[1:])]) for a in arguments), ")"])
 
 
 def context_parts(cp: int, ulysses: int) -> tuple[str, tuple[int, ...]]:
@@ -253,37 +266,3 @@ def check_rules(job: Job) -> None:
     for text, kept in table:
         if not kept:
             raise LayoutError(f"Megatron-LM needs {text}")
-
-
-USAGE = """\
-# Run it from a checkout of Megatron-LM. It trains on mock data until DATA_PATH names a preprocessed dataset:
-#   DATA_PATH=/data/my_text_document TOKENIZER_TYPE=HuggingFaceTokenizer TOKENIZER_MODEL=/models/mine bash SCRIPT
-# On several nodes, on each: MASTER_ADDR=first-node NODE_RANK=0 (1, 2, ...) bash SCRIPT
-# Learning rate, iterations and intervals are yours: planner does not choose them. More arguments: after SCRIPT."""
-
-LAUNCH = """\
-OPTIMIZER_ARGS=(
-  --lr "${LR:-1.0e-4}" --min-lr "${MIN_LR:-1.0e-5}" --train-iters "${TRAIN_ITERS:-100}"
-  --lr-decay-style cosine --lr-warmup-fraction 0.01 --clip-grad 1.0 --weight-decay 0.1
-)
-
-if [[ -n "${DATA_PATH:-}" ]]; then
-  DATA_ARGS=(
-    --data-path "$DATA_PATH" --split 99,1,0
-    --tokenizer-type "${TOKENIZER_TYPE:?set it, such as HuggingFaceTokenizer}"
-    --tokenizer-model "${TOKENIZER_MODEL:?set it: the path or name of the tokenizer}"
-  )
-else
-  DATA_ARGS=(--mock-data --tokenizer-type NullTokenizer --vocab-size @VOCAB@)
-fi
-
-SAVE_ARGS=()
-if [[ -n "${CHECKPOINT_PATH:-}" ]]; then
-  SAVE_ARGS=(--save "$CHECKPOINT_PATH" --load "$CHECKPOINT_PATH" --save-interval "${SAVE_INTERVAL:-1000}")
-fi
-
-torchrun --nnodes "$NNODES" --nproc-per-node "$GPUS_PER_NODE" --node-rank "${NODE_RANK:-0}" \\
-  --master-addr "${MASTER_ADDR:-localhost}" --master-port "${MASTER_PORT:-29500}" \\
-  "${PRETRAIN:-pretrain_gpt.py}" "${MODEL_ARGS[@]}" "${PARALLEL_ARGS[@]}" "${TRAINING_ARGS[@]}" \\
-  "${OPTIMIZER_ARGS[@]}" "${DATA_ARGS[@]}" ${SAVE_ARGS[@]+"${SAVE_ARGS[@]}"} \\
-  --eval-iters 0 --log-interval 10 --log-throughput "$@\""""
