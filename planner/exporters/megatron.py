@@ -5,6 +5,7 @@ Names and rules read in megatron/training/arguments.py (commit 000c4ac2, fall of
 
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -53,29 +54,18 @@ class Megatron(Target):
         row, model = nearest.row, nearest.setup.model
         self.check_question(model, row["precision"])
         nearest.schedules(SCHEDULES)
-        if row["offload_optimizer"] and row["zero"] == 0:
-            nearest.change("zero", 1, "--optimizer-cpu-offload needs --use-distributed-optimizer")
         if row["dp_replicate"] > 1 and row["zero"] > 1:
             nearest.note(
                 f"dp_replicate {row['dp_replicate']}: Megatron-FSDP's copies are newer than its first versions; "
                 "--outer-dp-sharding-strategy stays no_shard"
             )
-        adapt_optimizer(nearest)
-        nearest.whole_activations("--cpu-offloading-num-layers")
+        adapt_core(nearest, lambda setting: "--" + setting.replace("_", "-"))
         if row["precision"] == "tf32":
             nearest.note(
                 "precision tf32: Megatron-LM has no argument for it; exported as fp32, PyTorch's setting decides"
             )
-        if row["precision"] == "fp16" and row["ep"] > 1:
-            raise nearest.refuse("ep", "has no expert parallelism in fp16", "recommend with --precision bf16 or --ep 1")
-        if model.num_experts and row["tp"] > 1:
-            reason = "Megatron-LM trains experts under tensor parallelism with --sequence-parallel only"
-            nearest.change("sequence_parallel", True, reason)
         if row["attention"] == "flash1":
             nearest.note("attention flash1: --attention-backend flash runs the version that is installed")
-        if not row["fused_norm"]:
-            nearest.note("fused_norm off: Transformer Engine has no other norm; exported as on")
-        nearest.experts_in_turn("--overlap-moe-expert-parallel-comm")
         for sentence in model_notes(model):
             nearest.note(sentence)
 
@@ -162,6 +152,26 @@ def parallel_arguments(job: Job) -> Arguments:
         (dtype, "--exp-avg-sq-dtype", dtype),
         (row["optimizer"] in ("muon", "sgd"), "--optimizer", optimizer_name(row)),
     )
+
+
+def adapt_core(nearest: Nearest, named: Callable[[str], str]) -> None:
+    """Changes what Megatron-Core doesn't have, whichever framework above it names a setting by `named`.
+
+    Raises LayoutError for Muon and for experts over several ranks in fp16.
+    """
+    row = nearest.row
+    if row["offload_optimizer"] and row["zero"] == 0:
+        nearest.change("zero", 1, f"{named('optimizer_cpu_offload')} needs {named('use_distributed_optimizer')}")
+    adapt_optimizer(nearest)
+    nearest.whole_activations(named("cpu_offloading_num_layers"))
+    if row["precision"] == "fp16" and row["ep"] > 1:
+        raise nearest.refuse("ep", "has no expert parallelism in fp16", "recommend with --precision bf16 or --ep 1")
+    if nearest.setup.model.num_experts and row["tp"] > 1:
+        reason = f"experts are trained under tensor parallelism with {named('sequence_parallel')} only"
+        nearest.change("sequence_parallel", True, reason)
+    if not row["fused_norm"]:
+        nearest.note("fused_norm off: Transformer Engine has no other norm; exported as on")
+    nearest.experts_in_turn(named("overlap_moe_expert_parallel_comm"))
 
 
 def adapt_optimizer(nearest: Nearest) -> None:

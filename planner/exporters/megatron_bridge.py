@@ -14,7 +14,7 @@ from planner.exporters.megatron import (
     SCHEDULES,
     SHARDING,
     Megatron,
-    adapt_optimizer,
+    adapt_core,
     check_rules,
     context_parts,
     dispatcher_name,
@@ -65,21 +65,10 @@ class MegatronBridge(Target):
 
     def adapt(self, nearest: Nearest) -> None:
         """As Megatron-LM, but that the model is not exported."""
-        row, model = nearest.row, nearest.setup.model
         nearest.schedules(SCHEDULES)
-        adapt_optimizer(nearest)
-        nearest.whole_activations("cpu_offloading")
-        if row["offload_optimizer"] and row["zero"] == 0:
-            nearest.change("zero", 1, "optimizer_cpu_offload needs use_distributed_optimizer")
-        if row["precision"] in ("tf32", "fp32"):
-            nearest.note(f"precision {row['precision']}: no mixed-precision recipe; PyTorch's setting decides on tf32")
-        if row["precision"] == "fp16" and row["ep"] > 1:
-            raise nearest.refuse("ep", "has no expert parallelism in fp16", "recommend with --precision bf16 or --ep 1")
-        if model.num_experts and row["tp"] > 1:
-            nearest.change("sequence_parallel", True, "experts under tensor parallelism need it")
-        if not row["fused_norm"]:
-            nearest.note("fused_norm off: Transformer Engine has no other norm; exported as on")
-        nearest.experts_in_turn("overlap_moe_expert_parallel_comm")
+        adapt_core(nearest, str)
+        if (precision := nearest.row["precision"]) in ("tf32", "fp32"):
+            nearest.note(f"precision {precision}: no mixed-precision recipe; PyTorch's setting decides on tf32")
 
     def render(self, job: Job) -> str:
         """The function."""
