@@ -23,7 +23,8 @@ from planner.layouts import Recompute
 from planner.schedules import SCHEDULES, Pipeline
 from planner.trainer.executor import rank_of_passes
 from planner.trainer.optimizers import SGD
-from planner.trainer.worker import Task, Worker, check_task
+from planner.trainer.task import Task, check_task
+from planner.trainer.worker import Worker
 from tests.trainer.helpers import batch_of, data, gpt, llama, loud, plain_rows
 
 TOLERANCE = 1e-10

@@ -38,7 +38,8 @@ from planner.trainer.executor import Batch, Live
 from planner.trainer.host_arena import HostArena
 from planner.trainer.optimizers import SGD, Adam
 from planner.trainer.serial import run_serial
-from planner.trainer.worker import Task, Worker
+from planner.trainer.task import Task
+from planner.trainer.worker import Worker
 
 MINUTES = 20.0
 SEQUENCES = 16

@@ -33,7 +33,8 @@ from planner.trainer.executor import Batch
 from planner.trainer.optimizers import Adam
 from planner.trainer.serial import run_serial
 from planner.trainer.stopwatch import Stopwatch, usual_s
-from planner.trainer.worker import Task, Worker
+from planner.trainer.task import Task
+from planner.trainer.worker import Worker
 
 LAYERS = 2
 LEAST_STEPS = 6

@@ -18,7 +18,7 @@ from planner.trainer.block import block_unit
 from planner.trainer.executor import shares_ends
 from planner.trainer.loop import Training
 from planner.trainer.stage import split_evenly
-from planner.trainer.worker import Task
+from planner.trainer.task import Task
 
 Prices = dict[str, list[float]]
 

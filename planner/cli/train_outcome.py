@@ -10,7 +10,7 @@ from planner.cli import options as o
 
 if TYPE_CHECKING:
     from planner.trainer.loop import Measured, Training
-    from planner.trainer.worker import Task
+    from planner.trainer.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from planner.models import Transformer
     from planner.schedules import Pipeline, Schedule
     from planner.trainer.loop import Training
+    from planner.trainer.task import Task
     from planner.trainer.text import Samples
-    from planner.trainer.worker import Task
 
 MOST_SEQUENCES = 8
 MOST_RANKS = 4096
@@ -121,7 +121,7 @@ def _task(model: Transformer, row: dict[str, Any], schedule: Schedule, pipe: Pip
     import numpy as np
 
     from planner.layouts import Recompute, choice
-    from planner.trainer.worker import Task
+    from planner.trainer.task import Task
 
     if choices.precision not in PRECISIONS:
         raise InputError(f"precision is {choices.precision!r}; allowed: {', '.join(PRECISIONS)}")
@@ -151,7 +151,7 @@ def _task(model: Transformer, row: dict[str, Any], schedule: Schedule, pipe: Pip
 
 def _shape(model: Transformer, scale: str, tp: int, stages: int, slices: int, ulysses: int, ep: int) -> Transformer:
     from planner.trainer.scaled import scaled_model
-    from planner.trainer.worker import check_model
+    from planner.trainer.task import check_model
 
     check_model(model)
     return model if scale == "full" else scaled_model(model, scale, tp, stages, slices, ulysses, ep)

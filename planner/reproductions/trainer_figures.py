@@ -9,7 +9,8 @@ from planner.schedules import Pipeline, get_schedule
 from planner.trainer.executor import Batch
 from planner.trainer.optimizers import make_optimizer
 from planner.trainer.serial import run_serial
-from planner.trainer.worker import Task, Worker
+from planner.trainer.task import Task
+from planner.trainer.worker import Worker
 
 RANKS = 4
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array
-from planner.costs.memory.rank import layers_not_recomputed, offloaded_layers
+from planner.costs.memory.chosen_layers import layers_not_recomputed, offloaded_layers
 from planner.schedules import Loads
 from planner.step.pipelines import between_share, by_chunk, end_shares
 from planner.step.step_costs import StepCosts

@@ -19,7 +19,8 @@ from planner.costs.gradient_accumulation import with_accumulation
 from planner.costs.layer.embedding_head import EmbeddingHeadCost, with_gathered_logits, with_modules
 from planner.costs.layer.layer_cost import LayerCost
 from planner.costs.memory.bytes_per_parameter import reduced_bytes
-from planner.costs.memory.rank import Activations, layers_not_recomputed
+from planner.costs.memory.chosen_layers import layers_not_recomputed
+from planner.costs.memory.rank import Activations
 from planner.costs.network.collectives import rank_send_s
 from planner.costs.network.data_parallel import data_traffic, gather_pieces
 from planner.costs.network.traffic import LayerTraffic, Traffic, layer_traffic, traffic

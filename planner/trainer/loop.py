@@ -20,8 +20,9 @@ from planner.trainer.executor import Batch, Event
 from planner.trainer.noise import NoiseScale
 from planner.trainer.optimizers import make_optimizer
 from planner.trainer.stopwatch import Stopwatch
+from planner.trainer.task import Task
 from planner.trainer.text import Samples
-from planner.trainer.worker import Task, Worker
+from planner.trainer.worker import Worker
 
 
 @dataclass(frozen=True, kw_only=True)

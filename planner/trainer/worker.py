@@ -5,15 +5,11 @@ Every rank makes its own from the same plan; nothing is shared but what the comm
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from planner.base.errors import ExecutionError, InputError, LayoutError
-from planner.layouts import Recompute
-from planner.models import Transformer
-from planner.schedules.operations import Operation
+from planner.base.errors import ExecutionError, LayoutError
 from planner.trainer.arrays import Array, on_host
 from planner.trainer.communicator import Communicator, RankGroup
 from planner.trainer.context_parallel import Context
@@ -27,133 +23,8 @@ from planner.trainer.parameters import Unit
 from planner.trainer.shared_ends import shared_units
 from planner.trainer.stage import Stage, make_stages, split_evenly
 from planner.trainer.store import Store
+from planner.trainer.task import Task, check_task
 from planner.trainer.tensor_parallel import Region
-
-
-@dataclass(frozen=True, kw_only=True)
-class Task:
-    """What is to be run, the same on every rank.
-
-    rows: the schedule, one row of operations a pipeline rank; layers_per_stage: by default an even split.
-    bounds: where sequence slices start, and the end; by default one slice. micro_batches: per replica and step.
-    dp_replicate: copies of what `zero` shards over the data ranks. cp, ulysses, gathered_keys, zigzag: how tokens of a
-    sequence lie on ranks, and how attention brings them together (`planner.trainer.context_parallel`). ep: neighbours
-    among tensor and data ranks that share a layer's experts, each whole; picks: tensor ranks, which then have the same
-    tokens, pick those of their experts (PPMoE); balance: weight of the loss that balances
-    them. capacity_factor: copies of a rank's tokens that an expert takes, over the mean; 0 all.
-    recompute_layers: of each stage, its first ones, that `recompute` is of; 0 all.
-    dtype: of the layers' arithmetic; 16-bit ones keep parameters, gradients and optimizer state in 32 bits, and scale
-    the loss. layer_at_a_time: of the schedule; sharded parameters are then gathered once for micro-batches in a row.
-    offload_fraction: of the optimizer's state, kept and updated in host memory. offload_layers: of each stage, its
-    first ones but for its last, whose activations wait there.
-    """
-
-    model: Transformer
-    rows: Sequence[Sequence[Operation]]
-    micro_batches: int
-    dp: int = 1
-    tp: int = 1
-    cp: int = 1
-    ulysses: int = 1
-    gathered_keys: bool = False
-    ep: int = 1
-    picks: bool = False
-    balance: float = 0.01
-    capacity_factor: float = 0.0
-    zigzag: bool = True
-    zero: int = 0
-    dp_replicate: int = 1
-    recompute: Recompute = Recompute.NONE
-    recompute_layers: int = 0
-    sequence_parallel: bool = False
-    bounds: Sequence[int] = ()
-    layers_per_stage: Sequence[int] = ()
-    dtype: Any = np.float32
-    seed: int = 0
-    clip: float = 0.0
-    layer_at_a_time: bool = False
-    offload_fraction: float = 0.0
-    offload_layers: int = 0
-
-    @property
-    def pp(self) -> int:
-        """Pipeline ranks."""
-        return len(self.rows)
-
-    @property
-    def num_ranks(self) -> int:
-        """All ranks."""
-        return self.dp * self.cp * self.tp * self.pp
-
-    @property
-    def num_stages(self) -> int:
-        """Stages of the whole pipeline."""
-        return 1 + max(op.stage for row in self.rows for op in row)
-
-
-def check_model(m: Transformer) -> None:
-    """Raises InputError if the model needs a kind of layer that the trainer has not."""
-    missing = {
-        "shared experts": bool(m.num_shared_experts),
-        "experts on latents": bool(m.moe_latent),
-        "groups of experts": bool(m.expert_groups),
-        "experts with biases": bool(m.expert_bias),
-        "clamped gates": bool(m.clamped),
-        "state-spaces": bool(m.num_ssm_layers),
-        "attention or MLP alone": bool(m.num_mixer_only_layers or m.num_mlp_only_layers),
-        "multi-head latent attention": bool(m.kv_lora_rank),
-        "sliding windows": bool(m.num_window_layers),
-        "multi-token prediction": bool(m.num_mtp_layers),
-        "norms over query and key heads": m.qk_norm,
-        "a norm after the embedding": m.embedding_norm,
-    }
-    if wanted := [name for name, needed in missing.items() if needed]:
-        raise InputError(f"model {m.name} has {', '.join(wanted)}, which the trainer has no layers for")
-
-
-def check_task(task: Task) -> None:
-    """Raises InputError if a layer isn't written, LayoutError if tp doesn't divide a size."""
-    check_model(task.model)
-    if task.recompute == Recompute.FINE:
-        raise InputError("recompute is fine; allowed: none, selective, full: the trainer has no layers that it repeats")
-    if task.recompute_layers < 0 or (task.recompute_layers and task.recompute == Recompute.NONE):
-        raise LayoutError(
-            f"recompute_layers is {task.recompute_layers}; allowed: 0, or more where layers are recomputed"
-        )
-    for name in ("num_kv_heads", "ffn", "vocab"):
-        size = getattr(task.model, name)
-        if size % task.tp:
-            raise LayoutError(f"tp is {task.tp}; the trainer needs one that divides {name} {size}")
-    if shares_ends(task.rows) and task.model.vocab % (task.tp * task.pp):
-        raise LayoutError(
-            f"tp * pp is {task.tp * task.pp}; vocabulary parallelism needs one that divides vocab {task.model.vocab}"
-        )
-    if task.zero not in (0, 1, 2, 3):
-        raise LayoutError(f"zero is {task.zero}; allowed: 0, 1, 2 or 3")
-    if task.offload_layers < 0:
-        raise LayoutError(f"offload_layers is {task.offload_layers}; allowed: a whole number from 0")
-    if not 0.0 <= task.offload_fraction <= 1.0:
-        raise LayoutError(f"offload_fraction is {task.offload_fraction}; allowed: a number from 0 to 1")
-    copies = task.dp_replicate
-    if copies < 1 or task.dp % copies or (copies > 1 and task.zero == 0):
-        raise LayoutError(f"dp_replicate is {copies}; allowed: a divisor of dp {task.dp}, and 1 where zero is 0")
-    _check_context(task)
-    _check_experts(task)
-
-
-def _check_context(task: Task) -> None:
-    cp, ulysses, seq_len = task.cp, task.ulysses, task.model.seq_len
-    if cp < 1 or seq_len % (2 * cp if task.zigzag and cp > 1 else cp):
-        raise LayoutError(
-            f"cp is {cp}; the trainer needs one of which twice divides the {seq_len} tokens of a sequence"
-        )
-    if cp > 1 and len(task.bounds) > 2:
-        raise LayoutError(f"cp is {cp} with {len(task.bounds) - 1} sequence slices; allowed: one of the two")
-    heads = task.model.num_kv_heads // task.tp
-    if ulysses < 1 or cp % ulysses or heads % ulysses:
-        raise LayoutError(
-            f"ulysses is {ulysses}; allowed: a divisor of cp {cp} and of the {heads} key-value heads of a tensor rank"
-        )
 
 
 def _units_here(task: Task, mesh: Mesh, stages: Sequence[Stage]) -> tuple[dict[str, Unit], dict[str, RankGroup]]:
@@ -169,20 +40,6 @@ def _units_here(task: Task, mesh: Mesh, stages: Sequence[Stage]) -> tuple[dict[s
         here |= {unit.name: unit for unit in tables}
         holders |= {unit.name: mesh.holders((mesh.p,)) for unit in tables}
     return here, holders
-
-
-def _check_experts(task: Task) -> None:
-    experts, ranks = task.model.num_experts, task.tp * task.cp * task.dp
-    if task.ep < 1 or ranks % task.ep or max(experts, 1) % task.ep or ranks // task.ep % task.dp_replicate:
-        raise LayoutError(f"ep is {task.ep}; allowed: a divisor of the {experts} experts and of tp * cp * dp {ranks}")
-    if not 0.0 <= task.capacity_factor < math.inf:
-        raise LayoutError(f"capacity_factor is {task.capacity_factor}; allowed: a number from 0")
-    if task.picks and (task.ep != task.tp or task.sequence_parallel):
-        raise LayoutError(f"ep is {task.ep} where tensor ranks pick tokens; allowed: tp {task.tp}, all tokens on each")
-    if experts and task.tp > 1 and not task.sequence_parallel and not task.picks:
-        raise LayoutError(f"tp is {task.tp} with experts; the trainer then needs sequence parallelism, or ppmoe")
-    if experts and len(task.bounds) > 2:
-        raise LayoutError(f"{len(task.bounds) - 1} sequence slices with experts; the trainer balances whole sequences")
 
 
 def _setting(communicator: Communicator, task: Task, mesh: Mesh) -> Setting:

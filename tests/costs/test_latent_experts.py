@@ -14,8 +14,7 @@ from planner.costs.layer.expert_routing import Routing, permute_s
 from planner.costs.layer.fp8_casts import casts_s
 from planner.costs.layer.layer_cost import layer_cost
 from planner.costs.layer.matmul_shapes import expert_products, mlp_products
-from planner.costs.memory.rank import weight_grad_share
-from planner.costs.memory.saved_activations import layer_tensors, saved_bytes
+from planner.costs.memory.saved_activations import layer_tensors, saved_bytes, weight_grad_share
 from planner.costs.network.traffic import layer_traffic
 from planner.costs.parameters import RankParts
 from planner.layouts import Precision

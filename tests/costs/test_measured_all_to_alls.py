@@ -7,8 +7,8 @@ sends over NVLink was taken; and HybridEP's, which no figure was fitted to: one 
 import numpy as np
 import pytest
 
+from planner.costs.layer.expert_routing import reached
 from planner.costs.network.collectives import all_to_all_s, dispatch_s, node_ranks, place
-from planner.costs.network.traffic import reached
 from planner.hardware import load_cluster
 from planner.models import load_model
 

@@ -10,7 +10,7 @@ import pytest
 from planner import Cluster, Model, recommend
 from planner import estimate as estimate_one
 from planner.base.errors import LayoutError
-from planner.costs.memory.rank import offloaded_layers
+from planner.costs.memory.chosen_layers import offloaded_layers
 from planner.costs.optimizer import host_link_rate
 from planner.hardware import load_cluster, load_framework
 from planner.imports.megatron import megatron_run

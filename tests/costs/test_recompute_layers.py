@@ -9,7 +9,7 @@ import pytest
 
 from planner import Cluster, Model, recommend
 from planner.base.errors import LayoutError
-from planner.costs.memory.rank import layers_not_recomputed
+from planner.costs.memory.chosen_layers import layers_not_recomputed
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts, Recompute
 from planner.models import load_model

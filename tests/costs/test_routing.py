@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.costs.network.traffic import reached
+from planner.costs.layer.expert_routing import reached
 from tests.costs.toy import MOE
 
 WIDE = replace(MOE, num_experts=64, top_k=6)

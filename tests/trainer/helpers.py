@@ -11,7 +11,8 @@ from planner.models import Transformer, from_shape
 from planner.trainer.executor import Batch, Live
 from planner.trainer.optimizers import SGD
 from planner.trainer.serial import run_serial
-from planner.trainer.worker import Task, Worker
+from planner.trainer.task import Task
+from planner.trainer.worker import Worker
 
 SEQUENCES = 16
 

@@ -16,7 +16,8 @@ from planner.schedules import SCHEDULES
 from planner.schedules.base import Pipeline
 from planner.trainer.mpi import MPICommunicator
 from planner.trainer.optimizers import SGD
-from planner.trainer.worker import Task, Worker
+from planner.trainer.task import Task
+from planner.trainer.worker import Worker
 from tests.trainer.helpers import batch_of, data, llama, loud, plain_rows, run
 
 MODEL = llama(8)

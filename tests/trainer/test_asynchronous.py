@@ -14,7 +14,8 @@ from planner.trainer.asynchronous import STALENESS, run_asynchronously
 from planner.trainer.executor import Batch, Hooks
 from planner.trainer.optimizers import SGD, Adam
 from planner.trainer.serial import run_serial
-from planner.trainer.worker import Task, Worker
+from planner.trainer.task import Task
+from planner.trainer.worker import Worker
 from tests.trainer.helpers import data, gpt, llama, loud, plain_rows
 
 MODEL = llama(4)

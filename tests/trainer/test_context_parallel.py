@@ -15,7 +15,7 @@ from planner.layouts import Recompute
 from planner.schedules import SCHEDULES
 from planner.schedules.base import Pipeline
 from planner.trainer.mesh import Mesh
-from planner.trainer.worker import Task, check_task
+from planner.trainer.task import Task, check_task
 from tests.trainer.helpers import SEQUENCES, assert_same, data, gpt, llama, plain_rows, run
 
 TOKENS = 32

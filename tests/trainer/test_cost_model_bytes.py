@@ -14,7 +14,8 @@ from planner.setup import Setup
 from planner.step.step_costs import step_costs
 from planner.trainer.optimizers import SGD
 from planner.trainer.serial import run_serial
-from planner.trainer.worker import Task, Worker
+from planner.trainer.task import Task
+from planner.trainer.worker import Worker
 from tests.trainer.helpers import SEQUENCES, batch_of, data
 from tests.trainer.test_parallel import MODELS, task_of
 

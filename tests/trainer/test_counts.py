@@ -11,7 +11,8 @@ from planner.schedules.base import Pipeline
 from planner.step.timeline.timeline import durations, run
 from planner.trainer.optimizers import SGD
 from planner.trainer.serial import run_serial
-from planner.trainer.worker import Task, Worker
+from planner.trainer.task import Task
+from planner.trainer.worker import Worker
 from tests.trainer.helpers import batch_of, data, llama
 from tests.trainer.test_parallel import PIPELINES, outcome, task_of
 

@@ -14,7 +14,7 @@ from planner.base.errors import LayoutError
 from planner.layouts import Recompute
 from planner.schedules.base import Pipeline
 from planner.trainer import experts
-from planner.trainer.worker import Task
+from planner.trainer.task import Task
 from tests.trainer.helpers import assert_same, data, plain_rows, run
 from tests.trainer.test_experts import MODELS, WAYS, loss_and_gradients, plain, task_of
 

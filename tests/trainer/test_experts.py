@@ -16,7 +16,8 @@ from planner.schedules import SCHEDULES
 from planner.schedules.base import Pipeline
 from planner.trainer.optimizers import SGD
 from planner.trainer.serial import run_serial
-from planner.trainer.worker import Task, Worker, check_task
+from planner.trainer.task import Task, check_task
+from planner.trainer.worker import Worker
 from tests.trainer.helpers import SEQUENCES, assert_same, batch_of, data, llama, loud, plain_rows, run
 
 MIXTURE = replace(llama(2, kv_heads=4), num_experts=4, top_k=2, moe_ffn=12, num_dense_layers=0)

@@ -13,7 +13,8 @@ from planner.models import counts
 from planner.trainer.attention import attend, attend_gradient
 from planner.trainer.optimizers import SGD
 from planner.trainer.serial import run_serial
-from planner.trainer.worker import Task, Worker, check_task
+from planner.trainer.task import Task, check_task
+from planner.trainer.worker import Worker
 from tests.trainer.helpers import batch_of, data, gpt, llama, loud, plain_rows
 
 MODELS = {

@@ -10,7 +10,8 @@ from planner.base.errors import ExecutionError
 from planner.layouts import Recompute
 from planner.trainer.optimizers import GROW_AFTER, LEAST, Adam, LossScale
 from planner.trainer.serial import run_serial
-from planner.trainer.worker import Task, Worker
+from planner.trainer.task import Task
+from planner.trainer.worker import Worker
 from tests.trainer.helpers import batch_of, data, gpt, llama, plain_rows
 
 STEPS = 12

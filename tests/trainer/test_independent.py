@@ -7,7 +7,8 @@ import pytest
 
 from planner.trainer.optimizers import Adam
 from planner.trainer.serial import run_serial
-from planner.trainer.worker import Task, Worker
+from planner.trainer.task import Task
+from planner.trainer.worker import Worker
 from tests.trainer.helpers import batch_of, data, gpt, llama, loud, plain_rows
 
 autograd = pytest.importorskip("autograd", reason="needs autograd: pip install autograd")

@@ -14,7 +14,7 @@ from planner.layouts import Recompute
 from planner.models import Transformer
 from planner.schedules import SCHEDULES
 from planner.schedules.base import Pipeline
-from planner.trainer.worker import Task
+from planner.trainer.task import Task
 from tests.trainer.helpers import Outcome, assert_same, data, gpt, llama, plain_rows, run
 
 MODELS = {"gpt": gpt(8), "llama": llama(8)}

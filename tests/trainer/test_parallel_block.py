@@ -9,7 +9,7 @@ import pytest
 
 from planner.layouts import Recompute
 from planner.schedules.base import Pipeline
-from planner.trainer.worker import Task
+from planner.trainer.task import Task
 from tests.trainer.helpers import SEQUENCES, assert_same, data, gpt, llama, plain_rows, run
 from tests.trainer.test_cost_model_bytes import LAYERS, charged, fp32, sent
 from tests.trainer.test_parallel import task_of

@@ -17,7 +17,8 @@ from planner.step.timeline.timeline import durations
 from planner.step.timeline.timeline import run as simulated
 from planner.trainer.optimizers import SGD
 from planner.trainer.serial import run_serial
-from planner.trainer.worker import Task, Worker
+from planner.trainer.task import Task
+from planner.trainer.worker import Worker
 from tests.trainer.helpers import assert_same, batch_of, data, run
 from tests.trainer.test_parallel import MODELS, SYNCHRONOUS, pipeline_of, plain, task_of
 

@@ -12,7 +12,7 @@ from planner.base.errors import LayoutError
 from planner.layouts import Recompute
 from planner.schedules import SCHEDULES
 from planner.schedules.base import Pipeline
-from planner.trainer.worker import Task
+from planner.trainer.task import Task
 from tests.trainer.helpers import Outcome, assert_same, data, gpt, llama, plain_rows, run
 
 NAMES = ("vocab-1", "vocab-2")

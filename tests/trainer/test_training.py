@@ -21,8 +21,8 @@ from planner.trainer.loop import Measured, Training, train
 from planner.trainer.noise import NoiseScale
 from planner.trainer.scaled import scaled_model
 from planner.trainer.serial import run_serial
+from planner.trainer.task import Task
 from planner.trainer.text import Samples, load_text
-from planner.trainer.worker import Task
 
 TEXT = np.frombuffer(b"the quick brown fox jumps over the lazy dog. " * 40, dtype=np.uint8)
 GPT = from_shape(family="gpt", layers=2, hidden=64, ffn=128, heads=4, kv_heads=4, vocab=256, seq_len=16)

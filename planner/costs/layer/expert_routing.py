@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import IntEnum
+from math import comb
 from typing import Any
 
 import numpy as np
@@ -158,3 +159,30 @@ def routed_s(case: Case) -> tuple[Array, Array]:
         return there, back
     forward, backward = permute_s(case, plain)
     return np.where(node, there, forward), np.where(node, back, backward)
+
+
+def reached(model: Transformer, units: Any) -> Array:
+    """Expected number of the `units` (ranks or nodes) that hold at least one of a token's top_k experts.
+
+    Units share the experts evenly, and any expert is as likely as another: a unit is missed with probability
+    (1 - 1/units)^top_k. Where routing is limited to some groups of experts, first groups are drawn, then experts among
+    theirs (DeepSeek-AI 2024, arXiv 2412.19437, section 2.1.2: node-limited routing). units, and the model's fields:
+    numbers or (n,); returns shape (n,).
+    """
+    columns = np.broadcast_arrays(units, model.top_k, model.expert_groups, model.top_k_groups)
+    cases, index = np.unique(np.stack([np.ravel(c) for c in columns]), axis=1, return_inverse=True)
+    hit = np.array([_reached(*map(int, case)) for case in cases.T])
+    return np.asarray(hit[np.ravel(index)].reshape(columns[0].shape))
+
+
+def _reached(units: int, top_k: int, groups: int, chosen: int) -> float:
+    if not groups:
+        return units * (1.0 - (1.0 - 1.0 / units) ** top_k)
+    if units >= groups:
+        allowed = units * chosen / groups
+        return allowed * (1.0 - (1.0 - 1.0 / allowed) ** top_k)
+    # A unit of several groups holds j of the chosen ones (hypergeometric), and none of the experts by chance.
+    held = round(groups / units)
+    draws = [comb(held, j) * comb(groups - held, chosen - j) for j in range(min(held, chosen) + 1)]
+    missed = sum(n * (1.0 - j / chosen) ** top_k for j, n in enumerate(draws)) / sum(draws)
+    return units * (1.0 - missed)

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array
-from planner.costs.adapters import frozen, held_for_weights, trained
+from planner.costs.adapters import frozen, trained
 from planner.costs.case import Case
 from planner.costs.layer.kept_operations import by_operation
-from planner.costs.layer.matmul_shapes import common_products, expert_products
 from planner.costs.memory.bytes_per_parameter import (
     fp8_copy_bytes,
     gradient_bytes,
@@ -23,15 +22,16 @@ from planner.costs.memory.bytes_per_parameter import (
     rank_parameter_bytes,
     reduced_bytes,
 )
+from planner.costs.memory.chosen_layers import layers_not_recomputed, offloaded_layers
 from planner.costs.memory.framework_buffers import (
     fused_gate_bytes,
     gather_copy_bytes,
     gathered_inputs_bytes,
     spare_gradients_bytes,
 )
-from planner.costs.memory.saved_activations import saved_bytes, score_gradient_bytes
+from planner.costs.memory.saved_activations import saved_bytes, score_gradient_bytes, weight_grad_share
 from planner.costs.parameters import RankParameters, state_parameters
-from planner.costs.shapes import has_dropout, is_latent
+from planner.costs.shapes import has_dropout
 from planner.layouts import Layouts, Recompute
 from planner.models import mix
 
@@ -58,56 +58,6 @@ def embedding_bytes(case: Case) -> Array:
     """Bytes that the embedding saves for one micro-batch: its output, and the mask of its dropout."""
     hidden = case.local_tokens * case.model.hidden * case.device.element_bytes
     return np.asarray(hidden / case.token_shares * (1.0 + has_dropout(case.model, case.layouts) * 0.5))
-
-
-def weight_grad_share(case: Case) -> Array:
-    """Bytes that a split backward keeps from input to weight gradient, over those that a forward saved; shape (n,).
-
-    It keeps inputs and output gradients of all linear products: for GPT 32 s b h bytes per layer (Qi et al. 2023,
-    arXiv 2401.10241, section 2.2). Sequence parallelism keeps the operand of hidden size in shards; the products up
-    from the latents have none, those to and from experts' latents have the shard alone.
-    """
-    model = case.model
-    common, routed = common_products(case), expert_products(case)
-    per_token = sum(rows * (columns + depth) * n for rows, columns, depth, n in common + routed)
-    shared = case.token_shares
-    from_latent = mix.shares(model).attention * is_latent(model) * (1.0 + (np.asarray(model.q_lora_rank) > 0))
-    from_latent = from_latent + 2.0 * mix.latent_share(model) / shared
-    of_hidden = (sum(rows * n for rows, _, _, n in common) - from_latent) * model.hidden
-    of_hidden = of_hidden + sum(rows * n for rows, _, _, n in routed) * mix.expert_width(model)
-    per_token = per_token - of_hidden * (1.0 - 1.0 / shared)
-    kept = case.local_tokens * per_token * case.device.matrix_bytes
-    if np.any(frozen(case)):
-        kept = np.where(frozen(case), held_for_weights(case), kept)
-    return np.asarray(kept / saved_bytes(case)[0])
-
-
-def first_layers(number: Any, layers: Any, stages: Any, excluding_last: int = 0) -> Array:
-    """Number of layers among the first `number` of each virtual stage.
-
-    The layers are spread evenly; a remainder goes one each to the first stages. A stage's last `excluding_last` layers
-    never count.
-    """
-    least = np.floor(layers / stages)
-    more = layers - least * stages
-    longer, shorter = (np.minimum(number, np.maximum(n - excluding_last, 0.0)) for n in (least + 1.0, least))
-    return np.asarray(more * longer + (stages - more) * shorter)
-
-
-def layers_not_recomputed(layouts: Layouts, layers: Any, stages: Any) -> Array:
-    """Number of a rank's layers that full recomputation leaves alone."""
-    some = layouts.recompute_layers
-    return np.where(some > 0, layers - first_layers(some, layers, stages), 0.0) if np.any(some) else np.zeros(1)
-
-
-def offloaded_layers(layouts: Layouts, layers: Any, stages: Any) -> Array:
-    """Number of a rank's layers whose activations wait in host memory.
-
-    A virtual stage keeps the activations of its last layer, which are needed at once (as Megatron-LM's
-    --cpu-offloading-num-layers does), and has room for one more layer's on their way.
-    """
-    some = layouts.offload_layers
-    return first_layers(some, layers, stages, excluding_last=1) if np.any(some) else np.zeros(1)
 
 
 @dataclass(frozen=True, kw_only=True)

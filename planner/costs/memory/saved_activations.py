@@ -6,11 +6,12 @@ import numpy as np
 
 from planner.base.arrays import Array
 from planner.choices.training import adapts
-from planner.costs.adapters import adapter_inputs, frozen
+from planner.costs.adapters import adapter_inputs, frozen, held_for_weights
 from planner.costs.case import Case
 from planner.costs.kernels.attention import score_elements
 from planner.costs.kernels.state_space import ssm_bytes
 from planner.costs.layer.kept_operations import by_operation, kept_operation_bytes
+from planner.costs.layer.matmul_shapes import common_products, expert_products
 from planner.costs.shapes import has_dropout, inner_width, is_latent
 from planner.layouts import Attention, Recompute
 from planner.models import mix
@@ -180,3 +181,25 @@ def score_gradient_bytes(case: Case) -> Array:
     eager = case.layouts.attention == Attention.UNFUSED
     flash = case.layouts.attention >= Attention.FLASH1
     return np.asarray(np.where(flash, 0.0, scores * (case.device.element_bytes + np.where(eager, 8.0, 0.0))))
+
+
+def weight_grad_share(case: Case) -> Array:
+    """Bytes that a split backward keeps from input to weight gradient, over those that a forward saved; shape (n,).
+
+    It keeps inputs and output gradients of all linear products: for GPT 32 s b h bytes per layer (Qi et al. 2023,
+    arXiv 2401.10241, section 2.2). Sequence parallelism keeps the operand of hidden size in shards; the products up
+    from the latents have none, those to and from experts' latents have the shard alone.
+    """
+    model = case.model
+    common, routed = common_products(case), expert_products(case)
+    per_token = sum(rows * (columns + depth) * n for rows, columns, depth, n in common + routed)
+    shared = case.token_shares
+    from_latent = mix.shares(model).attention * is_latent(model) * (1.0 + (np.asarray(model.q_lora_rank) > 0))
+    from_latent = from_latent + 2.0 * mix.latent_share(model) / shared
+    of_hidden = (sum(rows * n for rows, _, _, n in common) - from_latent) * model.hidden
+    of_hidden = of_hidden + sum(rows * n for rows, _, _, n in routed) * mix.expert_width(model)
+    per_token = per_token - of_hidden * (1.0 - 1.0 / shared)
+    kept = case.local_tokens * per_token * case.device.matrix_bytes
+    if np.any(frozen(case)):
+        kept = np.where(frozen(case), held_for_weights(case), kept)
+    return np.asarray(kept / saved_bytes(case)[0])

@@ -1,8 +1,6 @@
 """Communication of one step by kind of parallelism, in seconds. Array-first, shape (n,)."""
 
 from dataclasses import dataclass, fields, replace
-from math import comb
-from typing import Any
 
 import numpy as np
 
@@ -10,7 +8,7 @@ from planner.base.arrays import Array
 from planner.costs.adapters import adapters_gathers, frozen
 from planner.costs.case import Case
 from planner.costs.kernels.device import stream_s
-from planner.costs.layer.expert_routing import by_node, dispatchers
+from planner.costs.layer.expert_routing import by_node, dispatchers, reached
 from planner.costs.layer.kept_operations import by_operation
 from planner.costs.memory.bytes_per_parameter import parameter_bytes, reduced_bytes
 from planner.costs.network.collectives import (
@@ -30,7 +28,7 @@ from planner.costs.network.data_parallel import DataCollectives, flat_copies_s, 
 from planner.costs.parameters import RankParameters
 from planner.costs.shapes import is_latent
 from planner.layouts import Dispatcher, Precision, Recompute
-from planner.models import Transformer, mix
+from planner.models import mix
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -293,30 +291,3 @@ def _sharded_layer(case: Case, layer_params: Array, expert_share: Array, moves: 
         layer_copy_in_s=trained_params * copy_in,
         ends_sharding_s=np.where(whole, ends_s, 0.0),
     )
-
-
-def reached(model: Transformer, units: Any) -> Array:
-    """Expected number of the `units` (ranks or nodes) that hold at least one of a token's top_k experts.
-
-    Units share the experts evenly, and any expert is as likely as another: a unit is missed with probability
-    (1 - 1/units)^top_k. Where routing is limited to some groups of experts, first groups are drawn, then experts among
-    theirs (DeepSeek-AI 2024, arXiv 2412.19437, section 2.1.2: node-limited routing). units, and the model's fields:
-    numbers or (n,); returns shape (n,).
-    """
-    columns = np.broadcast_arrays(units, model.top_k, model.expert_groups, model.top_k_groups)
-    cases, index = np.unique(np.stack([np.ravel(c) for c in columns]), axis=1, return_inverse=True)
-    hit = np.array([_reached(*map(int, case)) for case in cases.T])
-    return np.asarray(hit[np.ravel(index)].reshape(columns[0].shape))
-
-
-def _reached(units: int, top_k: int, groups: int, chosen: int) -> float:
-    if not groups:
-        return units * (1.0 - (1.0 - 1.0 / units) ** top_k)
-    if units >= groups:
-        allowed = units * chosen / groups
-        return allowed * (1.0 - (1.0 - 1.0 / allowed) ** top_k)
-    # A unit of several groups holds j of the chosen ones (hypergeometric), and none of the experts by chance.
-    held = round(groups / units)
-    draws = [comb(held, j) * comb(groups - held, chosen - j) for j in range(min(held, chosen) + 1)]
-    missed = sum(n * (1.0 - j / chosen) ** top_k for j, n in enumerate(draws)) / sum(draws)
-    return units * (1.0 - missed)

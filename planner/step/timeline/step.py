@@ -16,7 +16,8 @@ import numpy as np
 from planner.base.arrays import Array
 from planner.base.errors import LayoutError, ScheduleError
 from planner.costs.layer.slices import even_slices
-from planner.costs.memory.rank import layers_not_recomputed, offloaded_layers, rank_memory
+from planner.costs.memory.chosen_layers import layers_not_recomputed, offloaded_layers
+from planner.costs.memory.rank import rank_memory
 from planner.layouts import Layouts
 from planner.schedules import Order, Pipeline, Schedule, get_schedule
 from planner.schedules.operations import KINDS
