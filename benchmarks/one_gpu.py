@@ -97,7 +97,7 @@ def predicted(case: dict[str, Any], cluster: str, framework: str) -> dict[str, A
     return kept | {"bytes": 2.0**30 * (sum(parts.values()) - parts["reserved"])}
 
 
-def measured(case: dict[str, Any], steps: int) -> dict[str, Any]:
+def measured(case: dict[str, Any], steps: int, trace: Path | None = None) -> dict[str, Any]:
     """Seconds of each step after two, peak bytes, and a step's kernels: microseconds and launches by name."""
     import torch
     from own_training import Stage, loss_of, model_of, shard
@@ -145,11 +145,13 @@ def measured(case: dict[str, Any], steps: int) -> dict[str, Any]:
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
             step()
             torch.cuda.synchronize()
+    if trace is not None:
+        profile.export_chrome_trace(str(trace))
     sums = {e.key: [e.self_device_time_total, e.count] for e in profile.key_averages() if e.self_device_time_total}
     return found | {"kernels_us": dict(sorted(sums.items(), key=lambda item: -item[1][0])[:60])}
 
 
-def run(cases: Path, result: Path, steps: int) -> None:
+def run(cases: Path, result: Path, steps: int, traces: Path | None) -> None:
     """Every case in turn; a failure is kept by its message, and the file is written after each."""
     import gc
 
@@ -163,7 +165,7 @@ def run(cases: Path, result: Path, steps: int) -> None:
     for name, case in json.loads(cases.read_text(encoding="utf-8"))["cases"].items():
         start = time.perf_counter()
         try:
-            found["cases"][name] = measured(case, steps)
+            found["cases"][name] = measured(case, steps, None if traces is None else traces / f"{name}.json.gz")
         except (RuntimeError, ValueError, TypeError) as error:
             found["cases"][name] = {"failed": str(error)[:600]}
         gc.collect()
@@ -224,6 +226,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, help="default: from the system")
     parser.add_argument("--count", type=int, default=24)
     parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--traces", type=Path, help="a folder for each case's Kineto trace of one step")
     given = parser.parse_args()
     if given.what == "draw":
         seed = int.from_bytes(os.urandom(4), "big") if given.seed is None else given.seed
@@ -233,7 +236,7 @@ def main() -> None:
             json.dumps({"seed": seed, "cases": cases, "predicted": says}, indent=1), encoding="utf-8"
         )
     elif given.what == "run":
-        run(given.cases, given.result, given.steps)
+        run(given.cases, given.result, given.steps, given.traces)
     else:
         work, found = (json.loads(path.read_text(encoding="utf-8")) for path in (given.cases, given.result))
         print(table(work, found, given.cluster, given.framework))

@@ -8,7 +8,8 @@ import json
 from typing import Any
 
 from planner.base.errors import one_line
-from planner.exporters.target import Job, Nearest, Target, allowed
+from planner.exporters.target import Job, Nearest, Target, allowed, gradient_formats
+from planner.layouts import Layouts
 from planner.search import Fixed
 
 
@@ -47,6 +48,8 @@ class DeepSpeed(Target):
             nearest.note("precision tf32: no key for it; exported as fp32, PyTorch's setting decides")
         if row["offload_optimizer"] and row["zero"] == 0:
             nearest.change("zero", 1, "offload_optimizer needs ZeRO")
+        if row["precision"] == "bf16" and gradient_formats(nearest.setup, Layouts.of_rows([row]))[0] == "fp32":
+            nearest.change("zero", max(row["zero"], 1), "bf16 without ZeRO adds gradients up in bf16 alone")
         if row["zero"] < 3:
             nearest.change("offload_fraction", 1.0, "the ratio of offload_optimizer is ZeRO 3's alone")
         nearest.change("pipeline_layout", "", "PipelineModule splits the layers itself")

@@ -38,4 +38,4 @@ torchrun --nnodes "$NNODES" --nproc-per-node "$GPUS_PER_NODE" --node-rank "${NOD
   --master-addr "${MASTER_ADDR:-localhost}" --master-port "${MASTER_PORT:-29500}" \
   "${PRETRAIN:-pretrain_gpt.py}" "${MODEL_ARGS[@]}" "${PARALLEL_ARGS[@]}" "${TRAINING_ARGS[@]}" \
   "${OPTIMIZER_ARGS[@]}" "${DATA_ARGS[@]}" ${SAVE_ARGS[@]+"${SAVE_ARGS[@]}"} \
-  --eval-iters 0 --log-interval 10 --log-throughput "$@"
+  --eval-interval 1000 --eval-iters 0 --log-interval 10 --log-throughput "$@"

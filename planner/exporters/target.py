@@ -51,9 +51,14 @@ class Job(Setup):
     @property
     def gradients(self) -> tuple[str, str]:
         """The number formats in which gradients are kept and reduced, stated or the framework's: fp32 or bf16."""
-        case = Case.of(self, self.layouts)
-        kept, sent = (float(of(case)[0]) for of in (gradient_bytes, reduced_bytes))
-        return "fp32" if kept >= 4 else "bf16", "fp32" if sent >= 4 else "bf16"
+        return gradient_formats(self, self.layouts)
+
+
+def gradient_formats(setup: Setup, layouts: Layouts) -> tuple[str, str]:
+    """The number formats in which a layout's gradients are kept and reduced: fp32 or bf16."""
+    case = Case.of(setup, layouts)
+    kept, sent = (float(of(case)[0]) for of in (gradient_bytes, reduced_bytes))
+    return "fp32" if kept >= 4 else "bf16", "fp32" if sent >= 4 else "bf16"
 
 
 class Nearest:

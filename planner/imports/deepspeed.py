@@ -53,7 +53,7 @@ def deepspeed_run(path: Path, profile: Setup, *, gpus: int, **python: Any) -> Ex
     layouts = one_layout(
         profile.cluster, global_batch=batch, dp=dp, tp=tp, micro_batch=micro, zero=stage, precision=precision,
         offload_optimizer=offload, offload_fraction=float(ratio) if offload else 1.0,
-        **_gradients(config, precision, stage, profile.framework), **python,
+        **_gradients(config, precision, profile.framework), **python,
     )  # fmt: skip
     check_legal(profile.model, profile.cluster, layouts)
     actual, switches = _turned_off(config.table("zero_optimization"), stage, dp, profile.framework)
@@ -65,15 +65,15 @@ def deepspeed_run(path: Path, profile: Setup, *, gpus: int, **python: Any) -> Ex
     )  # fmt: skip
 
 
-def _gradients(config: Fields, precision: str, stage: int, f: Framework) -> dict[str, str]:
+def _gradients(config: Fields, precision: str, f: Framework) -> dict[str, str]:
     """The number formats in which gradients add up and are summed, where the profile has others.
 
-    With ZeRO gradients add up in bf16 unless data_types.grad_accum_dtype says otherwise, without it in fp32
+    In 16-bit training gradients add up in bf16 unless data_types.grad_accum_dtype says otherwise
     (deepspeed/runtime/engine.py: get_data_types).
     """
     fields = ("data_types.grad_accum_dtype", "communication_data_type")
     kept, sent = (FORMATS.get(config.one_of(field, FORMATS, ""), "") for field in fields)
-    kept = kept or ("bf16" if stage or precision == "fp16" else "fp32")
+    kept = kept or ("fp32" if precision in ("fp32", "tf32") else "bf16")
     return stated_gradients(f, precision, kept, sent or kept)
 
 

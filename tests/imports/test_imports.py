@@ -523,11 +523,11 @@ def test_a_run_is_told_what_bf16_gradients_would_bring():
 @pytest.mark.parametrize(
     ("stated", "stage", "kept", "sent"),
     [
-        # megatron-lm's profile keeps and sends fp32 in bf16 training; DeepSpeed with ZeRO adds up in bf16 unless told.
-        ({}, 0, "framework", "framework"), ({}, 2, "bf16", "framework"),
+        # megatron-lm's profile keeps and sends fp32 in bf16 training; DeepSpeed adds up in bf16 unless told.
+        ({}, 0, "bf16", "framework"), ({}, 2, "bf16", "framework"),
         ({"data_types": {"grad_accum_dtype": "fp32"}}, 2, "framework", "framework"),
         ({"data_types": {"grad_accum_dtype": "bf16"}, "communication_data_type": "fp32"}, 1, "bf16", "fp32"),
-        ({"communication_data_type": "bfloat16"}, 0, "fp32", "bf16"),
+        ({"communication_data_type": "bfloat16"}, 0, "bf16", "framework"),
     ],
 )  # fmt: skip
 def test_deepspeed_states_gradients(tmp_path, stated, stage, kept, sent):
