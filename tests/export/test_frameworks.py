@@ -93,7 +93,8 @@ def test_megatron_arguments_are_published_and_the_script_is_sound(any_plan, tmp_
     text = export("megatron", any_plan).text
     published = names("megatron", "arguments")
     body = "\n".join(line for line in text.splitlines() if not line.startswith("#")).split("torchrun")[0]
-    used = set(re.findall(r"(?<![\w-])--[a-z0-9-]+", body)) | {"--eval-iters", "--eval-interval", "--log-interval", "--log-throughput"}
+    used = set(re.findall(r"(?<![\w-])--[a-z0-9-]+", body))
+    used |= {"--eval-iters", "--eval-interval", "--log-interval", "--log-throughput"}
     assert used <= published, used - published
     script = tmp_path / "launch.sh"
     script.write_text(text)
