@@ -98,7 +98,7 @@ def test_the_citation_has_what_its_format_requires():
 
 def test_every_documented_extra_is_there():
     extras = PROJECT["optional-dependencies"]
-    assert {"mpi", "gpu", "report", "docs", "test", "pandas", "sweep"} <= set(extras)
+    assert {"mpi", "gpu", "dask", "report", "docs", "test", "pandas", "sweep"} <= set(extras)
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "planner").rglob("*.py")]
     for page in pages:
         for names in re.findall(r"(?:planner|'\.|\"\.)\[([a-z,]+)\]", page.read_text(encoding="utf-8")):

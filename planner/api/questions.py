@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -132,12 +133,12 @@ def why(plan: Plan, wanted: str) -> Answer:
 
 def sweep(
     definition: str | os.PathLike[str], output: str | os.PathLike[str], *, workers: int | None = None,
-    restart: bool = False, on_progress: Callable[[SweepProgress], None] = lambda _: None,
+    dask: str | None = None, restart: bool = False, on_progress: Callable[[SweepProgress], None] = lambda _: None,
 ) -> Answer:  # fmt: skip
     """Every case of a sweep's file, to a Parquet file; interrupted, the same call goes on where it was.
 
-    workers: processes; None is one per core. restart: forget what an earlier run kept or wrote.
-    on_progress: told how far it is.
+    workers: processes; None is one per core. dask: the address of a Dask cluster that works instead of processes here.
+    restart: forget what an earlier run kept or wrote. on_progress: told how far it is.
 
     Raises:
         FileFormatError, InputError, OutputError, MissingPackageError, ExecutionError: as `planner sweep`.
@@ -145,12 +146,16 @@ def sweep(
     from planner.report.pareto import draw_fronts
     from planner.report.sweep import sweep_record, sweep_view
     from planner.sweeps import run
+    from planner.sweeps.dask import answers_on
     from planner.sweeps.local import Local
     from planner.sweeps.parquet import read_results
     from planner.sweeps.results import fronts, load_results
     from planner.sweeps.sweep import load_sweep
 
-    path, crew, begun = Path(output), Local(workers).answers, monotonic()
+    if dask is not None and workers is not None:
+        raise InputError(f"--workers is {workers}; allowed without --dask: a Dask cluster has its own")
+    crew = Local(workers).answers if dask is None else partial(answers_on, dask)
+    path, begun = Path(output), monotonic()
     done = run.run_sweep(load_sweep(Path(definition)), path, crew, restart=restart, on_progress=on_progress)
     table, seconds = read_results(path), monotonic() - begun
     what = (path, done, table, seconds)

@@ -22,6 +22,7 @@ def command(
     definition: Annotated[Path, typer.Argument(help="A TOML file (docs/sweep.md): what is varied, what is settled.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The results, a Parquet file.")],
     workers: Annotated[int | None, typer.Option(help="Processes; else one a core.")] = None,
+    dask: Annotated[str | None, typer.Option(help="A Dask cluster that works instead: tcp://host:8786.")] = None,
     restart: Annotated[bool, typer.Option("--restart", help="Forget what an earlier run kept or wrote.")] = False,
     json: o.Json = False,
 ) -> None:
@@ -35,7 +36,7 @@ def command(
 
     try:
         with _shown() as shown:
-            answer = sweep(definition, output, workers=workers, restart=restart, on_progress=shown)
+            answer = sweep(definition, output, workers=workers, dask=dask, restart=restart, on_progress=shown)
     except KeyboardInterrupt:
         typer.echo("planner: sweep: what is done is kept; run the same command to go on", err=True)
         raise
