@@ -1,4 +1,4 @@
-"""What can be chosen: a table of layouts, one array element a candidate. One layout is a table of length one.
+"""A table of layouts holds what can be chosen, one array element a candidate. One layout is a table of length one.
 
 A table's arrays have shape (n,). A grid's broadcast together: rows along the last axis, and every choice that combines
 with all the rows along an axis of its own before it, where its array has the choices and all others have one element.

@@ -53,7 +53,7 @@ class SavedPlan:
         return int(self.layouts.gpus[0])
 
     def figures(self) -> dict[str, Any]:
-        """What the file says of the layout's time and memory, all of it or nothing."""
+        """The file's figures of the layout's time and memory, all of them or nothing."""
         keys = (*FIGURES, *PARTS)
         return {key: self.record[key] for key in keys} if all(key in self.record for key in keys) else {}
 

@@ -1,4 +1,4 @@
-"""What else there is beside a plan: another framework's schedules, more GPUs, what the nearest other decisions cost."""
+"""The choices beside a plan: another framework's schedules, more GPUs, and what the nearest other decisions cost."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def fewest_gpus(setup: Setup, asked: Request) -> int | None:
 
 
 def reasons(plan: Plan) -> list[str]:
-    """What the best change of each choice, or pair of degrees, would bring: a sentence each, the fastest first."""
+    """Tells what the best change of each choice, or pair of degrees, brings: a sentence each, the fastest first."""
     found = plan.found
     if not len(found.best):
         return []
@@ -86,7 +86,7 @@ def reasons(plan: Plan) -> list[str]:
 
 
 def _sentence(best: Estimate, changed: Changed, i: int, said: dict[str, Any], row: dict[str, Any]) -> str:
-    """What one change costs, and in which part of the step most of that lies."""
+    """Tells what one change costs, and in which part of the step most of that lies."""
     other = changed.estimate
     share = float(other.step_time_s[i] / best.step_time_s[0]) - 1.0
     with_ = ", ".join(f"{CHOICES[k].short or k.replace('_', ' ')} {value_text(v)}" for k, v in said.items())

@@ -26,7 +26,7 @@ PICTURES = (".svg", ".png", ".html")
 
 
 class Shown(ABC):
-    """What prints as a command does, and as JSON."""
+    """An answer that prints as a command does, and as JSON."""
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
@@ -42,7 +42,7 @@ class Shown(ABC):
         """The answer as a figure of matplotlib."""
 
     def save_picture(self, path: str | os.PathLike[str]) -> None:
-        """What `plot` draws, as .svg or .png; as .html a page with it above what is printed.
+        """Saves what `plot` draws, as .svg or .png; as .html a page with it above what is printed.
 
         Raises:
             InputError: Another suffix, or an answer that has nothing to draw.
@@ -70,7 +70,7 @@ class Shown(ABC):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Answer(Shown):
-    """What a use case says; it prints as the command of the same name does.
+    """A use case's answer; it prints as the command of the same name does.
 
     Attributes:
         title: The question in one line; empty where the view says it.

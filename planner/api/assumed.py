@@ -1,4 +1,4 @@
-"""What an answer took for granted, said with it: so that a reader sees at once what would change it."""
+"""An answer says what it took for granted, so that a reader sees at once what would change it."""
 
 from planner.base.units import GBIT
 from planner.choices.training import training_text
@@ -32,7 +32,7 @@ def _format(size_bytes: float) -> str:
 
 
 def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
-    """What one layout's estimate assumes of lengths, gradients, optimizer, network and experts; a phrase each.
+    """Lists what one layout's estimate assumes of lengths, gradients, optimizer, network and experts; a phrase each.
 
     layouts: a table of one layout.
     """

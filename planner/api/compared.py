@@ -74,7 +74,7 @@ def _figures(plan: SavedPlan) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Checked(Answer):
-    """What is said of launch arguments; fits: whether they fit with the chance that was asked for."""
+    """The answer on launch arguments; fits: whether they fit with the chance that was asked for."""
 
     fits: bool = False
 

@@ -1,4 +1,4 @@
-"""What `--framework` names: a profile of figures, or a framework that planner writes files for, as one thing."""
+"""`--framework` names a profile of figures, or a framework that planner writes files for, as one thing."""
 
 from dataclasses import replace
 from typing import Any

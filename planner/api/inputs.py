@@ -1,4 +1,4 @@
-"""What one asks about: a model and a cluster, by name, by file, or by shape."""
+"""The things one asks about: a model and a cluster, by name, by file, or by shape."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SharedChoices(TypedDict, total=False):
 
 
 class LayoutChoices(SharedChoices, total=False):
-    """What `estimate` and `simulate` take of a layout: its choices by name (`planner.choices.table` has them all)."""
+    """The choices by name that `estimate` and `simulate` take of a layout (`planner.choices.table` has them all)."""
 
     dp: int
     tp: int
@@ -62,7 +62,7 @@ class LayoutChoices(SharedChoices, total=False):
 
 
 class SearchChoices(SharedChoices, total=False):
-    """What a search may choose from: of a choice one value, or several; and what may be advised."""
+    """The choices that a search may make: of each one value, or several; and what may be advised."""
 
     tp: Numbers
     pp: Numbers

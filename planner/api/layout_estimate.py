@@ -114,7 +114,7 @@ class LayoutEstimate(Shown):
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """What the estimate takes for granted, a phrase each."""
+        """The phrases that say what the estimate takes for granted."""
         return assumed(self.setup, self._one)
 
     @property
@@ -157,7 +157,7 @@ class LayoutEstimate(Shown):
         return done
 
     def to_dict(self) -> dict[str, Any]:
-        """What `planner estimate --json` prints; docs/json.md has the keys."""
+        """The record that `planner estimate --json` prints; docs/json.md has the keys."""
         question = records.question_record(self.setup, self.gpus, self.layout["global_batch"])
         trust = {"step_time_interval_s": self.step_time_interval_s, "unlike_measured": self.unlike}
         return question | self._record | trust | {"assumed": list(self.assumed)} | anchor_entry(self.setup)
@@ -178,7 +178,7 @@ class LayoutEstimate(Shown):
 
     @property
     def lines(self) -> tuple[RenderableType, ...]:
-        """What `planner estimate` prints."""
+        """The lines that `planner estimate` prints."""
         setup = self.setup
         shown = tables.estimate_view(
             self.table, self.row, setup.model, self.step_time_interval_s, self.assumed, self.unlike
@@ -188,7 +188,7 @@ class LayoutEstimate(Shown):
 
 
 def closing_record(one: LayoutEstimate) -> dict[str, Any]:
-    """What an answer on a layout takes for granted, and how accurate it is, for the answer's record."""
+    """Records what an answer on a layout takes for granted, and how accurate it is."""
     accuracy = trust(one.setup, one.step_time_interval_s, unlike=one.unlike)
     return {"assumed": list(one.assumed), "accuracy": accuracy} | anchor_entry(one.setup)
 

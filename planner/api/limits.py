@@ -1,4 +1,4 @@
-"""What suffices: the largest training within a time, and the network that a training needs."""
+"""Limits that suffice: the largest training within a time, and the network that a training needs."""
 
 import os
 from collections.abc import Mapping, Sequence

@@ -115,7 +115,7 @@ class Plan(Shown, Sequence[LayoutEstimate]):
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """What the best layout's estimate takes for granted, a phrase each."""
+        """The phrases that say what the best layout's estimate takes for granted."""
         return self[0].assumed if len(self) else ()
 
     @property
@@ -143,7 +143,7 @@ class Plan(Shown, Sequence[LayoutEstimate]):
         return (self._at(i) for i in self.found.best)
 
     def to_dict(self) -> dict[str, Any]:
-        """What `planner recommend --json` prints; docs/json.md has the keys."""
+        """The record that `planner recommend --json` prints; docs/json.md has the keys."""
         question = records.question_record(self.setup, self.gpus, self.batch)
         confidence = {
             "step_time_interval_s": self.step_time_interval_s,
@@ -253,7 +253,7 @@ class Plan(Shown, Sequence[LayoutEstimate]):
 
     @property
     def lines(self) -> tuple[RenderableType, ...]:
-        """What `planner recommend` prints."""
+        """The lines that `planner recommend` prints."""
         setup, faster = self.setup, None if self.elsewhere is None else self.elsewhere.to_dict()
         view = tables.recommendation_view(
             self.found, setup.model, setup.framework, self.accuracy, faster, self.assumed, self.fewest_gpus

@@ -50,7 +50,7 @@ class ScheduleTimeline(Shown):
         return text + (f", {pipe.k} slices per sequence" if pipe.k > 1 else "")
 
     def to_dict(self) -> dict[str, Any]:
-        """What `planner schedule NAME --json` prints."""
+        """The record that `planner schedule NAME --json` prints."""
         rows = [[str(op) for op in row] for row in self.timeline.order.rows()]
         return {"schedule": self.name} | dict(self.facts) | {"rows": rows}
 
@@ -93,7 +93,7 @@ class ScheduleTimeline(Shown):
 
     @property
     def lines(self) -> tuple[RenderableType, ...]:
-        """What `planner schedule NAME` prints."""
+        """The lines that `planner schedule NAME` prints."""
         return self.view()
 
 
@@ -158,7 +158,7 @@ def _order(
 def _facts(
     known: Schedule | None, pipe: Pipeline, timeline: Timeline, times: tuple[float, float, float], c: float
 ) -> dict[str, Any]:
-    """What is said of the schedule beside its drawing; times in the unit of the durations."""
+    """Facts of the schedule beside its drawing; times in the unit of the durations."""
     span = known is not None and known.unsynchronised_end
     facts: dict[str, Any] = {
         "time": timeline.span_s if span else timeline.makespan_s,

@@ -81,7 +81,7 @@ class Simulation(Shown, simulations.Simulated):
             self.save_picture(target)
 
     def to_dict(self) -> dict[str, Any]:
-        """What `planner simulate --json` prints; docs/json.md has the keys."""
+        """The record that `planner simulate --json` prints; docs/json.md has the keys."""
         return simulations.simulation_record(self) | ({} if self.slices is None else {"slices": list(self.slices)})
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -102,7 +102,7 @@ class Simulation(Shown, simulations.Simulated):
 
     @property
     def lines(self) -> tuple[RenderableType, ...]:
-        """What `planner simulate` prints."""
+        """The lines that `planner simulate` prints."""
         sizes = ", ".join(f"{n:,}" for n in self.slices or ())
         cuts = (f"slices of {sizes} tokens", "") if sizes else ()
         return self._title, "", *cuts, simulations.simulation_view(self)

@@ -67,7 +67,7 @@ class Validated(Shown):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """What `planner validate --json` prints; docs/json.md has the keys."""
+        """The record that `planner validate --json` prints; docs/json.md has the keys."""
 
         def scored(name: str, own: dict[str, Any]) -> dict[str, Any]:
             return own if self.unseen is None else own | {"held_out_mape": self.unseen.get(name)}
@@ -102,7 +102,7 @@ class Validated(Shown):
 
     @property
     def lines(self) -> tuple[RenderableType, ...]:
-        """What `planner validate` prints."""
+        """The lines that `planner validate` prints."""
         cited = publications_of(self.sources)
         filled = f"{self.predictions.filled_cells} empty cells were filled by rule"
         lost = int(np.sum(~np.isfinite(self.predictions.step_time_s)))

@@ -1,1 +1,1 @@
-"""What all rooms use: errors, units, files, lookup of names as people write them, records of arrays, Pareto fronts."""
+"""All rooms use these: errors, units, files, lookup of names as people write them, records of arrays, Pareto fronts."""

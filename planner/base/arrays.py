@@ -1,4 +1,4 @@
-"""What arrays of numbers are called in signatures; their shapes stand in docstrings."""
+"""Signatures call arrays of numbers by these names; their shapes stand in docstrings."""
 
 import numpy as np
 from numpy.typing import NDArray

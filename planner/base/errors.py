@@ -42,7 +42,7 @@ class PlannerError(Exception):
 
 
 class InputError(PlannerError):
-    """What the user gave is wrong."""
+    """The user gave something wrong."""
 
 
 class UnknownNameError(InputError):

@@ -43,7 +43,7 @@ def fitted_parameters() -> dict[str, tuple[FittedParameter, ...]]:
 
 
 def parameters_of(architecture: str, everything: bool = False) -> tuple[FittedParameter, ...]:
-    """What may be fitted to runs on GPUs of an architecture; `everything`: also what its own list leaves alone."""
+    """Lists what may be fitted to runs on an architecture's GPUs; `everything`: also what its own list leaves alone."""
     lists = fitted_parameters()
     own = lists.get(architecture, lists["any"])
     known = {p.path for p in own}
@@ -77,7 +77,7 @@ class FittedFigure:
 
     @property
     def profile_unit(self) -> float:
-        """What a profile file's unit is in SI."""
+        """A profile file's unit in SI."""
         return MICRO if self.field.endswith("_s") else 1.0
 
     @property

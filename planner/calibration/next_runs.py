@@ -1,4 +1,4 @@
-"""Which runs to measure next: of those that fit on the fewest nodes the two that narrow an answer's step most.
+"""The next runs to measure: of those that fit on the fewest nodes the two that narrow an answer's step most.
 
 The update of `planner.calibration.anchor` is linear and Gaussian, so how much a run narrows does not depend on what it
 will measure (Lindley 1956, On a measure of the information provided by an experiment; recalled). A run's information on
@@ -30,7 +30,7 @@ ways of its own."""
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NextRuns:
-    """What is open of an answer's step, and two runs that narrow it.
+    """The uncertainty of an answer's step, and two runs that narrow it.
 
     open_share: of its variance, by `KINDS` and last a run's own error, shape (7,). half_width: of its interval of 80 %
     in logarithms, now, with the first run and with both, shape (3,). deviation: of the figures, so, shape (3, 6).

@@ -1,4 +1,4 @@
-"""What a probe measured (`planner probe --write probe.py`) as a cluster's figures: each beside the profile's.
+"""A probe's measurements (`planner probe --write probe.py`) as a cluster's figures: each beside the profile's.
 
 A rate's figure is the profile's times predicted over measured seconds of the same kernel by the planner's own formula,
 the median over the large ones. Where the probe says nothing of a figure it stays.
@@ -59,7 +59,7 @@ class Row(BaseModel):
 
 
 class Machine(BaseModel):
-    """What a probe ran on."""
+    """The machine that a probe ran on."""
 
     device: Literal["cpu", "cuda"]
     name: str = Field(max_length=200)
@@ -236,7 +236,7 @@ def _memory(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
 
 
 def _host(probe: Probe, framework: Framework | None) -> list[ProbedFigure]:
-    """What the calls of a layer's passes take the host; what tensor ranks and sharding add to each, of both half."""
+    """Host time of the calls of a layer's passes; what tensor ranks and sharding add to each, of both half."""
     seconds = {r.kind: r.seconds for r in _timed(probe.host)}
     if framework is None or not seconds:
         return []
@@ -287,7 +287,7 @@ def _links(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
 
 
 def probe_record(found: Sequence[ProbedFigure], probe: Probe) -> dict[str, Any]:
-    """What a probe tells, as plain values."""
+    """Records what a probe tells, as plain values."""
     return {
         "machine": probe.machine.model_dump(),
         "figures": [

@@ -40,7 +40,7 @@ class _Changes:
         return out
 
     def place(self, folder: str, reference: str, beside: Path) -> str:
-        """What a file in the new folder names for it: its own copy, or the shipped profile's name."""
+        """Says what a file in the new folder names for it: its own copy, or the shipped profile's name."""
         data, path = profile_table(folder, reference, beside)
         data = _with_references(self, folder, data, path.parent)
         changes = self.of(folder, str(data.get("name")))

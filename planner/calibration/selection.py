@@ -1,4 +1,4 @@
-"""Which measured runs a fit uses: of one GPU architecture, predictable; which are held out; which are left, and why."""
+"""A fit uses measured runs of one GPU architecture, if predictable; some are held out, others left, with reasons."""
 
 from __future__ import annotations
 

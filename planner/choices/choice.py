@@ -1,4 +1,4 @@
-"""What a row of the table of choices says of one choice: its kind, its default, its range, its words."""
+"""A row of the table of choices says of one choice its kind, its default, its range, its words."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -80,7 +80,7 @@ class Choice:
 
     @property
     def allowed(self) -> str:
-        """What a value may be, in words."""
+        """Says what a value may be, in words."""
         if self.enumeration:
             return ", ".join(names(self.enumeration))
         if self.codec:

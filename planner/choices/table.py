@@ -106,9 +106,9 @@ DEGREES = ("dp", "tp", "pp", "cp")
 """The degrees of parallelism whose product is the number of GPUs."""
 
 NUMERICS = ("precision", "attention")
-"""What a search has from its question, one value each."""
+"""The choices that a search has from its question, one value each."""
 
 
 def usual(choice: Choice, row: dict[str, Any]) -> Any:
-    """What a layout has of a choice where nothing is said of it: of experts' tensor ranks as many as of others."""
+    """Gives a layout's choice where nothing is said of it: of experts' tensor ranks as many as of others."""
     return row["tp"] if choice.name == "etp" else choice.plain(choice.default)

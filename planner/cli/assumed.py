@@ -55,7 +55,7 @@ BatchRule = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Aim:
-    """What a training is to reach, as the options say it, and the laws that say what that takes."""
+    """The aim of a training, as the options say it, and the laws that say what that takes."""
 
     tokens: Tokens = None
     loss: Loss = None

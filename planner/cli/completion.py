@@ -1,4 +1,4 @@
-"""What the shell offers for a name that is being typed (planner --install-completion). Each loads only its registry."""
+"""The shell offers names as they are typed (planner --install-completion). Each kind loads only its registry."""
 
 from collections.abc import Callable, Iterable
 from importlib import import_module

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from planner.api.answer import Shown
 
 OF_PYTHON = ("pp", "ep", "recompute")
-"""What DeepSpeed's JSON can't say."""
+"""Facts that DeepSpeed's JSON can't say."""
 MOST_BYTES = 2**20
 
 

@@ -1,4 +1,4 @@
-"""What is installed and whether it works: each probe is a piece of Python in a process of its own, with a limit."""
+"""The installation is probed: each probe is a piece of Python in a process of its own, with a limit."""
 
 import os
 import re
@@ -37,11 +37,11 @@ class Finding:
 
 
 PROBES = tomllib.loads(Path(__file__).with_name("probes.toml").read_text(encoding="utf-8"))
-"""For each thing tried: the code, and the extra that installs it where the rest does without."""
+"""The code by the name of what is tried, and the extra that installs it where the rest does without."""
 
 
 def requirements() -> list[Requirement]:
-    """What planner needs and may use, from its own metadata; empty where it runs without being installed."""
+    """Lists what planner needs and may use, from its own metadata; empty where it runs without being installed."""
     try:
         lines = metadata.requires("planner") or []
     except metadata.PackageNotFoundError:
@@ -86,7 +86,7 @@ def machine() -> dict[str, str]:
 
 
 def findings() -> list[Finding]:
-    """What works, all tried at the same time."""
+    """Tries everything at the same time."""
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor() as pool:
@@ -94,7 +94,7 @@ def findings() -> list[Finding]:
 
 
 def tried(name: str) -> Finding:
-    """What one probe finds."""
+    """Runs one probe."""
     extra = PROBES[name].get("extra", "")
     remedy = install_command(extra) + (" && playwright install chromium" if name == BROWSER else "")
     before: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ def tried(name: str) -> Finding:
 
 
 def install_command(extra: str) -> str:
-    """What installs planner with an extra, or as it is."""
+    """The command that installs planner with an extra, or as it is."""
     return f"in planner's folder: python -m pip install --upgrade '.[{extra}]'".replace("'.[]'", ".")
 
 

@@ -39,7 +39,7 @@ def command() -> None:
 
 
 def fields_of(one: Mapping[str, Any]) -> Fields:
-    """What a described command may be asked with: arguments and options, but for those that write or stand twice."""
+    """Fields of a described command: arguments and options, but for those that write or stand twice."""
     every = [*one["arguments"], *(o for o in one["options"] if o["group"] != WRITTEN)]
     named = {o["names"][0].split("/")[0].lstrip("-").replace("-", "_"): o for o in every}
     return {name: o for name, o in named.items() if not name.endswith("_word")}

@@ -1,4 +1,4 @@
-"""What stderr says beside an answer, held until that is out: a refusal stays one line."""
+"""Notes on stderr beside an answer are held until that is out: a refusal stays one line."""
 
 import sys
 

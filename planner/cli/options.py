@@ -122,7 +122,7 @@ class Pictures:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """What a model is trained on; `planner.cli.unfold` makes the options."""
+    """The place that a model is trained on; `planner.cli.unfold` makes the options."""
 
     cluster: ClusterName
     network: Network = None

@@ -1,4 +1,4 @@
-"""What a training run took: as a table, as JSON, as a trace."""
+"""The outcome of a training run: as a table, as JSON, as a trace."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class After:
-    """What is made of a run once it has ended."""
+    """The things to make of a run once it has ended."""
 
     trace: Path | None
     json: bool
 
 
 def finish(training: Training, measured: Measured, engine: str, after: After) -> None:
-    """What the run took, as a table or as JSON; its trace where asked for."""
+    """Prints the run as a table or as JSON, and writes its trace where asked for."""
     task, times = training.task, measured.step_time_s
     if after.trace is not None and times:
         write_measured_trace(after.trace, task, measured)
@@ -44,7 +44,7 @@ def finish(training: Training, measured: Measured, engine: str, after: After) ->
 
 
 def _record(training: Training, measured: Measured, engine: str) -> dict[str, Any]:
-    """What was measured, under the names of the JSON."""
+    """Records what was measured, under the names of the JSON."""
     import statistics
 
     from planner.trainer.stopwatch import undisturbed, usual_s

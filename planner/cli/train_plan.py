@@ -1,4 +1,4 @@
-"""What `planner train` runs: a plan's layout and schedule on a model and a batch that this machine can train."""
+"""`planner train` runs a plan's layout and schedule on a model and a batch that this machine can train."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PRECISIONS = {"fp16": "float16", "fp32": "float32", "fp64": "float64"}
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """What the command line says besides the plan; None where the plan decides."""
+    """The command line's choices besides the plan; None where the plan decides."""
 
     scale: str
     steps: int

@@ -85,7 +85,7 @@ class Case:
 
     @cached_property
     def ranks(self) -> RankParts:
-        """What the layouts' ranks are made of."""
+        """The parts of the layouts' ranks."""
         return RankParts(model=self.model, layouts=self.layouts)
 
     @cached_property

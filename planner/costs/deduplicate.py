@@ -1,4 +1,4 @@
-"""What repeats is computed once: the layouts that differ in what a cost depends on, and the way back to all."""
+"""Costs that repeat are computed once: for layouts that differ in what a cost depends on, and mapped back to all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one layer, the embedding and the head cost a rank for one micro-batch: computed for the distinct layouts."""
+"""Costs of one layer, the embedding and the head to a rank for one micro-batch: computed for the distinct layouts."""
 
 from __future__ import annotations
 

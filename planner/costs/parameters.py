@@ -57,7 +57,7 @@ def tensor_rank(model: Transformer, layouts: Layouts) -> Transformer:
 
 @dataclass(frozen=True, kw_only=True)
 class RankParts:
-    """What the ranks of some layouts are made of, each part counted once for all their ranks."""
+    """The parts of the ranks of some layouts, each counted once for all their ranks."""
 
     model: Transformer
     layouts: Layouts

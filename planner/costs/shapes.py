@@ -1,4 +1,4 @@
-"""What several cost models ask of a layout's share of a model. Array-first, shape (n,)."""
+"""Shapes of a layout's share of a model, for several cost models. Array-first, shape (n,)."""
 
 from typing import Any
 

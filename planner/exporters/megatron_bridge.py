@@ -60,11 +60,11 @@ class MegatronBridge(Target):
     adapters = ""
 
     def only(self, fixed: Fixed) -> Fixed:
-        """As Megatron-LM."""
+        """Allows what Megatron-LM's export allows."""
         return Megatron().only(fixed)
 
     def adapt(self, nearest: Nearest) -> None:
-        """As Megatron-LM, but that the model is not exported."""
+        """Adapts to Megatron-Core, but that the model is not exported."""
         nearest.schedules(SCHEDULES)
         adapt_core(nearest, str)
         if (precision := nearest.row["precision"]) in ("tf32", "fp32"):
@@ -190,7 +190,7 @@ def _data_parallelism(job: Job) -> Table:
 
 
 def _model_parts(job: Job) -> Table:
-    """What multi-token prediction and experts need, and Megatron-FSDP's own."""
+    """Sets what multi-token prediction and experts need, and Megatron-FSDP's own."""
     row, model, dispatcher, fsdp = job.row, job.model, dispatcher_name(job), job.row["zero"] > 1
     plain, experts = dispatcher == "alltoall", model.num_experts
     # DeepSeek-V3's recipe has a module.

@@ -30,7 +30,7 @@ COMPUTE = "compute"
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """What a rank does beside its schedule: a slice on one of its streams, where slices must not overlap."""
+    """A slice beside a rank's schedule, on one of its streams, where slices must not overlap."""
 
     rank: int
     stream: str
@@ -81,7 +81,7 @@ def _nanoseconds(seconds: Any) -> Any:
 
 
 def _names(ranks: int, streams: list[str]) -> list[Event]:
-    """What processes and threads are called, and in which order they are shown."""
+    """Names processes and threads, and orders them."""
     out: list[Event] = []
     for r in range(ranks):
         out.append({"ph": "M", "name": "process_name", "pid": r, "args": {"name": f"rank {r}"}})
@@ -208,7 +208,7 @@ def host_spans(step: StepSimulation) -> list[Span]:
 
 
 def step_spans(step: StepSimulation) -> list[Span]:
-    """What every rank does beside its schedule: parameter gather and gradient reduction on the network, the update."""
+    """Spans of every rank beside its schedule: parameter gather and gradient reduction on the network, the update."""
     order, timeline = step.timeline.order, step.timeline
     first, done = timeline.start_s[order.start[:-1]], timeline.end_s[order.start[1:] - 1]
     # All at once before the first operation, or chunk by chunk, of which the first is waited for from the start.

@@ -29,7 +29,7 @@ def schedule_csv(order: Order, schedule: Schedule | None = None) -> str:
 
 
 def _check(order: Order) -> None:
-    """What PyTorch's runtime would refuse, misread (2F0.1 as 2F0) or wait for without end."""
+    """Refuses what PyTorch's runtime would refuse, misread (2F0.1 as 2F0) or wait for without end."""
     sliced = np.flatnonzero(order.slice)
     if len(sliced):
         raise ScheduleError(

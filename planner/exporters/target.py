@@ -1,4 +1,4 @@
-"""What a framework is to an export: its name and version, the nearest layout that it can run, and the file itself.
+"""An export's framework: its name and version, the nearest layout that it can run, and the file itself.
 
 Names and sentences in the file are made safe for the program that reads it: one line each, no control characters.
 """
@@ -31,7 +31,7 @@ from planner.step.timeline.timed import timed_estimate
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Job(Setup):
-    """What a framework's file is written from: model, cluster, and the profile that the prediction assumes.
+    """The job that a framework's file is written from: model, cluster, and the profile that the prediction assumes.
 
     layouts: a table of one, which the framework can run. head: sentences for the file's top: what this is, what it is
     predicted to take, and every choice of the plan that the framework can't express.
@@ -169,7 +169,7 @@ class Target(ABC):
     """A framework that a plan is written for."""
 
     name: str
-    """As `planner export --to` has it."""
+    """The name that `planner export --to` has for it."""
     title: str
     """The framework's name."""
     version: str
@@ -210,7 +210,7 @@ class Target(ABC):
             raise LayoutError(f"train {text}: {self.title} has no adapters; train full, or export to megatron-bridge")
 
     def only(self, fixed: Fixed) -> Fixed:
-        """What a search may choose so that the framework can run all of it; `fixed` is what the user has settled."""
+        """Cuts a search's choices to those that the framework can run; `fixed` is what the user has settled."""
         return fixed
 
 
@@ -229,7 +229,7 @@ def launch_shape(cluster: Cluster, gpus: int) -> tuple[int, int]:
 
 
 def allowed(fixed: Fixed, **only: tuple[Any, ...]) -> Fixed:
-    """What the user has settled, cut to what is allowed besides. Raises LayoutError if nothing is left of a choice."""
+    """Cuts what the user has settled to what is allowed besides. Raises LayoutError if nothing is left of a choice."""
     changes: dict[str, Any] = {}
     for key, values in only.items():
         settled = getattr(fixed, key)

@@ -30,7 +30,7 @@ class TorchtitanToml(Torchtitan):
         registered(model)
 
     def adapt(self, nearest: Nearest) -> None:
-        """As the recipe, but that replicas stand alone and sequence parallelism comes with tensor parallelism."""
+        """Adapts as the recipe does, but replicas stand alone, and tensor parallelism brings sequence parallelism."""
         row = nearest.row
         if row["zero"] == 0 and row["dp"] * row["cp"] > 1 and row["tp"] * row["pp"] * row["cp"] > 1:
             nearest.change("zero", 1, "it has no replicas beside other parallelism")

@@ -19,7 +19,7 @@ EAGER = "Megatron-LM's passes over the logits, counted one by one"
 
 @dataclass(frozen=True, kw_only=True)
 class Unstated:
-    """What a measured run of a framework is taken to have run where the run doesn't say.
+    """Choices that a framework's measured run is taken to have made where it doesn't say.
 
     attention: the kernel. sequence_parallel: whether tensor ranks share what lies between products. zero: ZeRO stages
     without pipeline stages, of which the first that fits counts.
@@ -32,7 +32,7 @@ class Unstated:
 
 @dataclass(frozen=True, kw_only=True)
 class Runs:
-    """What a framework runs of what can be chosen of a layout; nothing stated: all of it.
+    """A layout's choices that a framework can run; nothing stated: all of them.
 
     schedule: the pipeline schedules that it has. cp: degrees of context parallelism. zero: what its plain data
     parallelism shards.
@@ -45,7 +45,7 @@ class Runs:
 
 @dataclass(frozen=True, kw_only=True)
 class Framework:
-    """What a training framework overlaps, keeps in memory and launches; each field's metadata says what it is."""
+    """Figures of a training framework: its overlaps, memory and launches; each field's metadata explains it."""
 
     name: str
     stack: str = field(metadata=setting(

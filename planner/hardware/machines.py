@@ -17,7 +17,7 @@ UNLIMITED = 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class Efficiency:
-    """What a GPU architecture achieves of its datasheet, the same for every model.
+    """The part of its datasheet that a GPU architecture achieves, the same for every model.
 
     attention_kernels: those that the architecture runs, oldest first.
     """
@@ -100,7 +100,7 @@ class Accelerator:
         0, 1e4, "Price of an hour, USD.", unit="usd_per_hour", needed=False))
     sources: Mapping[str, str]
     room_bytes: float | None = None
-    """What a layout may be predicted to take of the memory, where that is less than all of it."""
+    """Bytes that a layout may be predicted to take of the memory, where that is less than all of it."""
 
     @property
     def usable_bytes(self) -> float:

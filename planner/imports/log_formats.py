@@ -1,4 +1,4 @@
-"""What training frameworks print of each iteration, read from `log_formats.toml`, which says what its fields mean."""
+"""Training frameworks print each iteration in a format of `log_formats.toml`, which says what its fields mean."""
 
 import re
 from functools import cache

@@ -1,4 +1,4 @@
-"""What an import makes of a run's configuration; and a configuration file's fields by dotted name, which of them were
+"""An import makes a run of a configuration; a configuration file's fields have dotted names, and which of them were
 read, with faults that name a field."""
 
 from collections.abc import Iterable

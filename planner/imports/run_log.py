@@ -29,7 +29,7 @@ RATES = ("steps_per_s", "samples_per_s", "tokens_per_s_per_gpu")
 
 @dataclass(frozen=True, kw_only=True)
 class RunLog:
-    """What a log tells. kind: how its speed is said, `time_s` or one of `RATES`; values: steady ones, shape (steps,).
+    """Facts of a log. kind: how its speed is said, `time_s` or one of `RATES`; values: steady ones, shape (steps,).
 
     warm_up: iterations left out before them. tflops: a GPU's, the median; memory_bytes: the highest peak of a rank;
     batch: sequences per step. None: the log doesn't say.
@@ -68,7 +68,7 @@ class RunLog:
 
 @dataclass
 class _Found:
-    """What one format has found so far."""
+    """The facts that one format has found so far."""
 
     speed: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=MOST_STEPS))
     kind: str = ""
@@ -101,7 +101,7 @@ class _Found:
 
 
 def read_log(path: Path) -> RunLog:
-    """What a training run's log tells.
+    """Reads a training run's log.
 
     Raises FileFormatError if the file can't be read, is no text, or is no known framework's log; InputError if it has
     fewer than three iterations with a time.

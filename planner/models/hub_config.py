@@ -26,7 +26,7 @@ KEYS = {
     "rotary_percent": ("partial_rotary_factor", "rotary_pct"), "rope_scaling": ("factor",),
     "norm_epsilon": ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"),
 }  # fmt: skip
-"""What configs call a field of a `[model]` table."""
+"""Configs call the fields of a `[model]` table by these names."""
 
 
 class Config:
@@ -41,7 +41,7 @@ class Config:
         return FileFormatError(f"{self.path}: field {key} {state}; allowed: {allowed}")
 
     def name_of(self, field: str) -> str:
-        """What this file calls a field of a `[model]` table."""
+        """This file's name for a field of a `[model]` table."""
         return next((key for key in KEYS[field] if self.data.get(key) is not None), KEYS[field][0])
 
     def size(self, key: str, default: int | None = None, *, least: int = 1, absent: int | None = None) -> int:

@@ -110,7 +110,7 @@ class Shares:
 
 
 def shares(m: Transformer) -> Shares:
-    """What an average layer has of each kind."""
+    """Shares of each kind in an average layer."""
     return Shares(
         attention=m.num_attention_layers / m.num_layers,
         ssm=np.asarray(m.num_ssm_layers) / m.num_layers,

@@ -20,7 +20,7 @@ Scores = tuple[Mapping[str, dict[str, Any]], dict[str, Any]]
 
 
 def selection_lines(chosen: Selection) -> list[str]:
-    """What the runs are, and which are left."""
+    """Lines on the runs that are used, and those that are left."""
     n, timed = len(chosen.runs), len(chosen.runs) - chosen.untimed
     sources = len({run["source"] for run in chosen.runs})
     lines = [f"{timed} timed runs of {sources} source{'s' * (sources != 1)} on {chosen.architecture} GPUs"]

@@ -41,7 +41,7 @@ class Suggestion:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Review:
-    """What is said of a run.
+    """The review of a run.
 
     run: it, estimated (a table of one); best: the best that its framework can run, None where nothing fits.
     suggestions: single changes that help, the one with the largest gain first. switches: what it has turned off of what

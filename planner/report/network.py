@@ -1,4 +1,4 @@
-"""What network suffices: as a record, as a view, and drawn with where the layout changes."""
+"""The network that suffices: as a record, as a view, and drawn with where the layout changes."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def _panel(figure: Any, axes: Any, front: Front) -> None:
 
 
 def _name_ends(axes: Any, front: Front, x: Any, y: Any) -> None:
-    """What the case at each end of the front is: the first figure's best above it, the second's below."""
+    """Names the case at each end of the front: the first figure's best above it, the second's below."""
     design = "design" if "design" in front.cases.varied() else "cluster"
     names, gpus = front.best.values(design), front.best.values("gpus")
     first, second = int(np.argmin(x)), int(np.argmin(y))

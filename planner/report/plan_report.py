@@ -1,4 +1,4 @@
-"""What a report on a recommended plan is made of: computed by `planner.api.reports`, drawn as a page."""
+"""A report on a recommended plan: its parts are computed by `planner.api.reports` and drawn as a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sweep found, for a terminal and as JSON."""
+"""A sweep's findings, for a terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _counts(table: pa.Table) -> dict[str, int]:
 
 
 def _best(table: pa.Table) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
-    """For each model, its sequence length the same, the row of the highest throughput, and the cheapest if priced."""
+    """Picks for each model, its sequence length the same, the row of highest throughput, and the cheapest if priced."""
     import pyarrow.compute as pc
 
     fits = table.filter(pc.equal(table["status"], FITS))

@@ -50,7 +50,7 @@ PARTS = {
 
 
 def question_title(setup: Setup, gpus: int, global_batch: int) -> str:
-    """What was asked, in one line."""
+    """Says in one line what was asked."""
     model, cluster = setup.model, setup.cluster
     return f"{model.name} on {gpus} GPUs of {cluster.name}, batch {global_batch} x {model.seq_len} tokens"
 
@@ -69,7 +69,7 @@ def layout_text(row: dict[str, Any]) -> str:
 
 
 def _choice_text(choice: Choice, row: dict[str, Any]) -> str:
-    """What a line of text says of one choice; nothing at its default."""
+    """Words one choice in a line of text; nothing at its default."""
     value = row[choice.name]
     if choice.name == "layer_split":
         return SPLITS.get(value, "")
@@ -161,7 +161,7 @@ def closed_form_lines(result: Estimate, i: int) -> list[str]:
 
 
 def _fastest_line(result: Estimate, i: int, fastest: int) -> str:
-    """What the fastest layout gains over the one to run, in memory's place."""
+    """Tells what the fastest layout gains over the one to run, in memory's place."""
     gain = 1.0 - float(result.step_time_s[fastest] / result.step_time_s[i])
     memory, chance = format_bytes(float(result.memory_bytes[fastest])), chance_text(float(result.fit_chance[fastest]))
     text = layout_text(result.layouts.row(fastest))
@@ -169,7 +169,7 @@ def _fastest_line(result: Estimate, i: int, fastest: int) -> str:
 
 
 def _roomiest_line(result: Estimate, i: int, roomiest: int) -> str:
-    """What the roomiest of the fast layouts saves over the one to run, and what that costs."""
+    """Tells what the roomiest of the fast layouts saves over the one to run, and what that costs."""
     loss = float(result.step_time_s[roomiest] / result.step_time_s[i]) - 1.0
     memory = format_bytes(float(result.memory_bytes[roomiest]))
     return f"Roomiest, {loss:.1%} slower: {layout_text(result.layouts.row(roomiest))}, {memory}"
@@ -243,7 +243,7 @@ def estimate_view(
 
 
 def closing_lines(assumed: Sequence[str], accuracy: str = "") -> list[str]:
-    """What an answer takes for granted, and how accurate such answers have been: a paragraph each, none if empty."""
+    """Tells what an answer takes for granted, and how accurate such ones have been: a paragraph each, none if empty."""
     lines: list[str] = []
     if assumed:
         lines += ["", f"Assumed: {'; '.join(assumed)}."]

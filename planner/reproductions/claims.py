@@ -10,7 +10,7 @@ RATIO, ABSOLUTE = 0.10, 0.15
 """How far ours may be off, as a share of the paper's figure: where it is a ratio, and where it has a unit."""
 RATIOS = ("", "x", "%", "% more")
 AGREES, OFF, MISSING, SHOWN = "agrees", "off", "not reproduced", "shown"
-"""What can be said of a claim: ours agrees, ours is off, we have none, or there is nothing to agree with."""
+"""The verdicts on a claim: ours agrees, ours is off, we have none, or there is nothing to agree with."""
 
 
 @dataclass(frozen=True, kw_only=True)

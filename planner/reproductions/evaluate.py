@@ -119,7 +119,7 @@ EVALUATORS: Mapping[str, Callable[..., tuple[float, str]]] = {
     "largest": largest_figure,
     "volume": volume_figure,
 }
-"""What ours comes from; each gives a figure and a note."""
+"""The sources of our figures; each gives a figure and a note."""
 
 
 def evaluate(claim: Claim) -> Outcome:

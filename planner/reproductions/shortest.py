@@ -25,7 +25,7 @@ NO_FAILURES = 1e12  # hours
 
 @dataclass(frozen=True, kw_only=True)
 class Question(TrainingCase):
-    """What a paper asks: a setup, a goal, assumptions. preset: its file's figures, the paper's answer among them."""
+    """A paper's question: a setup, a goal, assumptions. preset: its file's figures, the paper's answer among them."""
 
     preset: Mapping[str, Any]
 

@@ -20,7 +20,7 @@ BATCH_RULES = ("overhead", "cap")
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingTarget:
-    """What is trained: a model's size, the fewest tokens for its loss, and that loss in nats per token. Floats."""
+    """A training's target: a model's size, the fewest tokens for its loss, and that loss in nats per token. Floats."""
 
     parameters: float
     non_embedding: float

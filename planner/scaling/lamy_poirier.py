@@ -98,10 +98,10 @@ def critical_batch(x: Any) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class PaperStrategy:
-    """What is combined, and whether in the paper's improved way: layered accumulation, modular pipeline, partition.
+    """A strategy of the paper; improved: by layered accumulation, modular pipeline, partition.
 
-    partitioned: parameters, gradients and optimizer state are split over the replicas; only layered accumulation can
-    afford it with many micro-batches, for it gathers each layer once a step.
+    Partition splits parameters, gradients and optimizer state over the replicas; only layered accumulation can afford
+    it with many micro-batches, for it gathers each layer once a step.
     """
 
     name: str
@@ -109,24 +109,14 @@ class PaperStrategy:
     tensor: bool
     improved: bool
 
-    @property
-    def partitioned(self) -> bool:
-        """The improved strategies partition the state."""
-        return self.improved
 
+KINDS = {"data": (False, False), "data + pipeline": (True, False), "data + tensor": (False, True), "3d": (True, True)}
+"""Kinds of strategies: whether each has pipeline, and tensor parallelism."""
 
-STRATEGIES: dict[str, PaperStrategy] = {
-    s.name: s
-    for s in (
-        PaperStrategy(name="data, baseline", pipeline=False, tensor=False, improved=False),
-        PaperStrategy(name="data, improved", pipeline=False, tensor=False, improved=True),
-        PaperStrategy(name="data + pipeline, baseline", pipeline=True, tensor=False, improved=False),
-        PaperStrategy(name="data + pipeline, improved", pipeline=True, tensor=False, improved=True),
-        PaperStrategy(name="data + tensor, baseline", pipeline=False, tensor=True, improved=False),
-        PaperStrategy(name="data + tensor, improved", pipeline=False, tensor=True, improved=True),
-        PaperStrategy(name="3d, baseline", pipeline=True, tensor=True, improved=False),
-        PaperStrategy(name="3d, improved", pipeline=True, tensor=True, improved=True),
-    )
+STRATEGIES = {
+    name: PaperStrategy(name=name, pipeline=pipeline, tensor=tensor, improved=improved)
+    for kind, (pipeline, tensor) in KINDS.items()
+    for name, improved in ((f"{kind}, baseline", False), (f"{kind}, improved", True))
 }
 
 
@@ -181,8 +171,8 @@ def intensities(task: PaperTask, strategy: PaperStrategy, c: Configuration, *, a
     ranks = np.maximum(np.asarray(c.n_a, dtype=np.float64) - 1.0, 1e-300)
     tensor = np.where(np.asarray(c.n_a) > 1, (4 + 2 * n_I) / all_reduces * d_m / ranks, np.inf)
     return Intensities(
-        data=np.where(np.asarray(c.n_b) > 1, (2 / 3 if strategy.partitioned else 3 / 4) * tokens, np.inf),
-        gather=0.5 * tokens if strategy.partitioned else none,
+        data=np.where(np.asarray(c.n_b) > 1, (2 / 3 if strategy.improved else 3 / 4) * tokens, np.inf),
+        gather=0.5 * tokens if strategy.improved else none,
         pipeline=pipeline,
         tensor=tensor,
     )
@@ -230,7 +220,7 @@ def memory_bytes(task: PaperTask, strategy: PaperStrategy, c: Configuration) -> 
     buffers of a layer, 6 bytes per parameter over n_a.
     """
     gpus = np.asarray(c.gpus, dtype=np.float64)
-    sharers = gpus if strategy.partitioned else np.asarray(c.n_l * c.n_a, dtype=np.float64)
+    sharers = gpus if strategy.improved else np.asarray(c.n_l * c.n_a, dtype=np.float64)
     batch = np.asarray(c.batch, dtype=np.float64)
     return {
         "state": 12.0 * task.parameters / sharers,
@@ -247,7 +237,7 @@ def offload_intensities(task: PaperTask, strategy: PaperStrategy, c: Configurati
     layer's input written and read, 4 d_m bytes, against 8 (4 + 2 n_I) d_m^2 FLOP per token. Derived, as above.
     """
     tokens = np.asarray(c.b_mu * task.sequence * 1.0) * (c.n_mu if strategy.improved else 1)
-    sharers = np.asarray(c.n_b * 1.0) if strategy.partitioned else 1.0
+    sharers = np.asarray(c.n_b * 1.0) if strategy.improved else 1.0
     return {
         "state": 8.0 / 6.0 * tokens * sharers,
         "checkpoints": 2.0 * (4 + 2 * task.mlp_factor) * task.width + 0.0 * tokens,

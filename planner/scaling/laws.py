@@ -29,7 +29,7 @@ Mark = Literal["read", "recalled", "derived"]
 
 
 class Law(StrictTable):
-    """What all laws say; the name is the table's."""
+    """The fields that all laws have; the name is the table's."""
 
     name: str = ""
     source: Text

@@ -13,7 +13,7 @@ from planner.scaling.laws import LossLaw, ReplicaLaw, get_critical_batch_law
 
 
 def least_loss(law: LossLaw, N: Any) -> Array:
-    """What N parameters reach with unlimited data: E + A / N^alpha, or Kaplan's (N_c / N)^alpha.
+    """The loss that N parameters reach with unlimited data: E + A / N^alpha, or Kaplan's (N_c / N)^alpha.
 
     Of an exponent beyond numbers it is E, or Kaplan's inf under N_c.
     """
@@ -23,7 +23,7 @@ def least_loss(law: LossLaw, N: Any) -> Array:
 
 
 def _excess(law: LossLaw, N: Any, loss: Any) -> Array:
-    """What the data's term must be for a loss. Raises InputError if no amount of data reaches the loss."""
+    """The data's term that a loss needs. Raises InputError if no amount of data reaches the loss."""
     least = least_loss(law, N)
     excess = np.asarray(loss, dtype=np.float64) - least
     if np.any(excess <= 0):

@@ -14,7 +14,7 @@ from planner.scaling.goodput import Reliability, checkpoint_interval_s, checkpoi
 
 @dataclass(frozen=True, kw_only=True)
 class Prices:
-    """What an accelerator-hour costs, in dollars, None where unknown; power of one accelerator in watts as it trains,
+    """Cost of an accelerator-hour, in dollars, None where unknown; power of one accelerator in watts as it trains,
     and the factor from it to the whole site: hosts, network, cooling.
     """
 

@@ -1,4 +1,4 @@
-"""What a pipeline schedule is: an order of operations per rank, and its closed forms beside it.
+"""A pipeline schedule is an order of operations per rank, and its closed forms beside it.
 
 Letters, as the papers use them: p pipeline ranks, r a rank from 0; m micro-batches per step; v virtual stages (model
 chunks) a rank; k sequence slices a micro-batch; F, I, W seconds of one micro-batch's forward, input gradient and
@@ -37,7 +37,7 @@ Passes = tuple[Any, Any, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Loads:
-    """What uneven ranks do, arrays: the first rank, `num_early` ranks behind it, the other middle ones, the last.
+    """Work of uneven ranks, arrays: the first rank, `num_early` ranks behind it, the other middle ones, the last.
 
     Without a second rank all is in `first`. known_slowest, known_total: `slowest` and `total`, where
     they are known.

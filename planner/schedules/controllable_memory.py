@@ -17,7 +17,7 @@ from planner.schedules.one_f_one_b_rows import counted
 
 _PERIOD = 6
 _F0, _F1, _I1, _I0, _W1, _W0 = range(6)
-"""What a rank does in a block, by dependency: 0 is its shallow stage, 1 its deep one."""
+"""The operations of a rank in a block, by dependency: 0 is its shallow stage, 1 its deep one."""
 
 Slots = list[list[list[int]]]
 """Slots by rank, by what is done (`_F0` to `_W0`) and by micro-batch."""

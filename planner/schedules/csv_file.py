@@ -17,7 +17,7 @@ from planner.schedules.operations import Operation, Order
 
 _OVERLAP = re.compile(r"\(([^()]*)\)OVERLAP_F_B")
 _LOWERED = re.compile(r"\d+(SEND_[FB]|RECV_[FB]|UNSHARD|RESHARD|REDUCE_GRAD)\d*")
-"""What PyTorch adds itself: its compute_comms form."""
+"""The operations that PyTorch adds itself: its compute_comms form."""
 _LONGEST = 40
 """Characters of a cell that a message shows; no operation is longer."""
 

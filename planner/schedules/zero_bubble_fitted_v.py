@@ -13,7 +13,7 @@ from planner.schedules.one_f_one_b_rows import counted
 from planner.schedules.zero_bubble_fitted import SLACK, Greedy
 
 _F0, _F1, _I1, _I0 = range(4)
-"""What a rank does with a micro-batch, by dependency: 0 is its shallow stage, 1 its deep one."""
+"""The operations of a rank on a micro-batch, by dependency: 0 is its shallow stage, 1 its deep one."""
 
 
 class _GreedyV(Greedy):

@@ -1,4 +1,4 @@
-"""Which layouts there are, which may matter, which is best, and why not another: `ranking.recommend` is the way in."""
+"""A search finds the layouts there are, those that may matter, the best, and why not another (`ranking.recommend`)."""
 
 from planner.search.found import Recommendation, largest_part
 from planner.search.ranking import OBJECTIVES, recommend

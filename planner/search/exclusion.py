@@ -1,4 +1,4 @@
-"""What a search must leave out, as a user writes it: "schedule=zb-*", "recompute=full", "tp=8", "cp"."""
+"""A user writes what a search must leave out: "schedule=zb-*", "recompute=full", "tp=8", "cp"."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from planner.search.space import default_schedules
 
 
 def without(fixed: Fixed, text: str) -> Fixed:
-    """What may be searched, less what a text names: values of a choice, or all but the choice's default.
+    """Takes from what may be searched what a text names: values of a choice, or all but the choice's default.
 
     Several stand with commas: "tp=4,8", "cp,schedule=zb-*". Schedules may be named with wildcards; one that is not
     searched anyway changes nothing.
@@ -69,7 +69,7 @@ def _coded(choice: Choice, value: str) -> Any:
 
 
 def _with(fixed: Fixed, text: str, name: str, left: Sequence[Any]) -> Fixed:
-    """What may be searched, with these values of a choice."""
+    """Gives what may be searched these values of a choice."""
     if not left:
         raise InputError(f"exclude is {shown(text)}; it leaves no {name} to choose")
     settled: dict[str, Any] = {name: tuple(left)}

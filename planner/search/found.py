@@ -1,4 +1,4 @@
-"""What a search found, what holds its best layouts back, and the layout to run among those too close to tell apart: the
+"""A search's findings, what holds its best layouts back, and the layout to run among those too close to tell apart: the
 plainest, likeliest to fit."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROOMY = 0.05  # of the fastest step, what a user may give for room in memory
 
 @dataclass(frozen=True, kw_only=True)
 class Recommendation:
-    """What a search found. Indices point into `estimate`'s table, best first.
+    """Findings of a search. Indices point into `estimate`'s table, best first.
 
     estimate: of the layouts that mattered: the best and what may overtake them, the front, the nearest misses.
     legal: layouts searched; fitting: those within memory; best: the first k by the objective, the one to run first.

@@ -107,7 +107,7 @@ class Grid:
 
 @dataclass(frozen=True, kw_only=True)
 class Searched:
-    """What all layouts of a search share: the schedules' names, and the question's other choices by name.
+    """Names and choices that all layouts of a search share: the schedules' names, and the question's other choices.
 
     excluded: choices, each with a value that none of them has.
     """

@@ -1,4 +1,4 @@
-"""What one change of a layout would bring: every neighbour that differs in a single decision, estimated."""
+"""One change of a layout makes a neighbour: each that differs in a single decision is estimated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search is asked besides model and cluster: accelerators, batch, numerics, and what the user has settled."""
+"""A request asks, besides model and cluster, for accelerators, batch, numerics, and what the user has settled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEAST_TOKENS = 256  # a context-parallel rank with fewer tokens of a sequence is
 
 @dataclass(frozen=True, kw_only=True, init=False)
 class Fixed:
-    """What the user has settled: each a tuple of allowed values, or None for every legal one.
+    """Choices that the user has settled: each a tuple of allowed values, or None for every legal one.
 
     settled: the tuples by name, a choice of `SETTLED` each; `Fixed(tp=(2, 4)).tp` is one of them.
     excluded: choices, each with a value that it may not have. shared: choices, each with the value that all layouts
@@ -67,7 +67,7 @@ OF_FRAMEWORK = ("fine_recompute", "hybrid_sharding", "own_split")
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a search is asked besides model and cluster: accelerators, sequences per step, numerics, what is settled.
+    """A search's question besides model and cluster: accelerators, sequences per step, numerics, what is settled.
 
     gpus, global_batch: 1 where they are what is looked for (`sized`). fine_recompute, hybrid_sharding: the framework
     has it. own_split: how it alone splits layers over stages, where its user has no say.
@@ -96,7 +96,7 @@ class Request:
 
     @property
     def question(self) -> dict[str, Any]:
-        """What `planner.search.recommend` takes of it."""
+        """The arguments that `planner.search.recommend` takes of it."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in OF_FRAMEWORK}
 
 

@@ -52,12 +52,12 @@ def degrees(model: Transformer, gpus: int, global_batch: int, fixed: Fixed) -> l
 
 
 def default_schedules(allow_async: bool = False) -> tuple[str, ...]:
-    """What is searched unless schedules are named: all whose closed form is quick; asynchronous ones where allowed."""
+    """Names what is searched by default: all whose closed form is quick; asynchronous ones where allowed."""
     return tuple(name for name, s in SCHEDULES.items() if s.quick and (s.synchronous or allow_async))
 
 
 def _runs(model: Transformer, pp: int, names: tuple[str, ...], fixed: Fixed) -> list[Run]:
-    """What each schedule may have in a pipeline of so many stages."""
+    """Lists what each schedule may have in a pipeline of so many stages."""
     number = list(range(len(names)))
     if pp == 1:
         # Without a pipeline only the order of layers and micro-batches is left to choose.
@@ -137,7 +137,7 @@ def _splits(model: Transformer, pp: int, v: int, schedule: Schedule, asked: Requ
 
 
 def _axes(model: Transformer, pp: int, v: int, schedule: Schedule, sequence: tuple[int, ...], asked: Request) -> Axes:
-    """What combines with every row of a schedule and so many stages and virtual stages."""
+    """Lists what combines with every row of a schedule and so many stages and virtual stages."""
     fixed = asked.fixed
     listed: dict[str, Iterable[int]] = {
         "recompute": _modes(model, schedule, asked),
@@ -169,7 +169,7 @@ def sequence_choices(tp: int, etp: int, fixed: Fixed) -> tuple[int, ...]:
 def runs_of(
     model: Transformer, asked: Request, names: tuple[str, ...], pp: int, sequence: tuple[int, ...]
 ) -> dict[Axes, Ints]:
-    """What a pipeline of so many stages may have: rows of schedule, virtual stages and slices, by what combines."""
+    """Lists a pipeline's rows of schedule, virtual stages and slices, by what combines, for so many stages."""
     out: dict[Axes, list[Run]] = {}
     for run in _runs(model, pp, names, asked.fixed):
         axes = _axes(model, pp, run.virtual_stages, get_schedule(names[run.schedule]), sequence, asked)

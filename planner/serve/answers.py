@@ -1,4 +1,4 @@
-"""What the page's script may ask of a plan, each answer as JSON text."""
+"""The page's script may ask these of a plan, each answer as JSON text."""
 
 import json
 import re
@@ -60,7 +60,7 @@ def why(planned: Planned, *, wanted: str) -> str:
 
 
 def beside(planned: Planned) -> str:
-    """What takes searches of its own: what the nearest other decisions would cost, a sentence each; the exports."""
+    """Answers what takes searches of its own: the nearest other decisions' costs, a sentence each; the exports."""
     return _json({"reasons": reasons(planned.plan), "exports": export_records(exported(planned.plan))})
 
 

@@ -25,7 +25,7 @@ _cluster = lru_cache(maxsize=64)(lambda name, network, figures: Cluster(name, ne
 
 @dataclass(frozen=True, eq=False)
 class AskedQuestion:
-    """What the page asks, read.
+    """The page's question, read.
 
     model, cluster: what is trained, on what. gpus; batch: sequences per optimizer step. given: the other arguments of
     `planner.recommend` that the user gave. texts: the question as it came, without empty fields.
@@ -40,7 +40,7 @@ class AskedQuestion:
 
     @property
     def tokens(self) -> float | None:
-        """What is trained on; None for the compute-optimal tokens."""
+        """Tokens that are trained on; None for the compute-optimal tokens."""
         return FIELDS["tokens"].read(self.texts["tokens"]) if "tokens" in self.texts else None
 
     def plan(self) -> Plan:

@@ -30,7 +30,7 @@ ROUNDING = 1e-12  # of a step
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """What `estimate` says of a table of layouts; arrays of shape (n,).
+    """The estimates of a table of layouts; arrays of shape (n,).
 
     memory: of the fullest rank. first_rank_bytes: peak memory of the first pipeline rank, where some frameworks measure
     it. capacity_bytes: of one accelerator. usable_bytes: predicted memory up to which a layout fits. memory_unmeasured:
@@ -125,7 +125,7 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Totals:
-    """What a search compares: step and peak memory, arrays of the layouts' shape, and what of the step is bubble."""
+    """The figures that a search compares: step and peak memory, arrays of the layouts' shape, and the step's bubble."""
 
     step_time_s: Array
     bubble_s: Array

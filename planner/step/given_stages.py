@@ -1,4 +1,4 @@
-"""What lies on each virtual stage and on each rank: leading dense layers, modules, and stages given layer by layer."""
+"""Virtual stages and ranks hold leading dense layers, modules, and stages given layer by layer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from planner.step.splits import Stages, virtual_stage_layers
 
 @dataclass(frozen=True, kw_only=True)
 class Chunks:
-    """What lies on every virtual stage of a layout, or on every rank, shape (stages,): layers, shares of the modules.
+    """Layers and shares of the modules on every virtual stage of a layout, or on every rank, shape (stages,).
 
     dense: how many more of the layers have a dense MLP than of as many average ones; 0 where no place is known.
     """

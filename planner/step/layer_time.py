@@ -162,7 +162,7 @@ def shown_s(framework: Framework, collective_s: Any, link_s: Any, pass_s: Any) -
 def other_layer(
     case: Case, one: OneLayer, model: Transformer, parts: tuple[LayerCost, LayerTraffic]
 ) -> tuple[LayerTime, LayerCost]:
-    """As `layer_time`, and the cost, of another layer than the average one: the average of a model of its own.
+    """Gives `layer_time`, and the cost, of another layer than the average one: the average of a model of its own.
 
     parts: its cost and traffic over the distinct layouts.
     """

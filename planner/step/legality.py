@@ -1,4 +1,4 @@
-"""Which layouts are legal: a table of rules, each with its text and where it is broken. Array-first."""
+"""Layouts are legal by a table of rules, each with its text and where it is broken. Array-first."""
 
 from __future__ import annotations
 
@@ -277,7 +277,7 @@ def legal(model: Transformer, cluster: Cluster, layouts: Layouts) -> Bools:
 
 
 def first_broken(model: Transformer, cluster: Cluster, layouts: Layouts, but: tuple[str, ...] = ()) -> list[str]:
-    """For each layout the first rule that it breaks, or an empty text; `but`: texts of rules that don't count."""
+    """Gives each layout the first rule that it breaks, or an empty text; `but`: texts of rules that don't count."""
     out = [""] * len(layouts)
     for rule in reversed([r for r in rules(model, cluster, layouts) if r.text not in but]):
         for i in np.flatnonzero(rule.broken):

@@ -16,7 +16,7 @@ from planner.step.step_costs import StepCosts
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """What a rank or a stage has of the model; numbers or arrays.
+    """A rank's or a stage's share of the model; numbers or arrays.
 
     embedding, head, modules: shares, 0 to 1, of the embedding, the head and the multi-token prediction modules.
     stages: virtual stages of the rank. extra_dense: layers with a dense MLP beyond those of as many average layers.

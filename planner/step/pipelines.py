@@ -1,4 +1,4 @@
-"""What a table of layouts says of its pipelines: their sizes, their schedules and these schedules' traits."""
+"""A table of layouts has pipelines: their sizes, their schedules and these schedules' traits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step's parts cost: a layer's passes as they show, embedding and head, stages, collectives, the update.
+"""A step's parts and their costs: a layer's passes as they show, embedding and head, stages, collectives, the update.
 
 The closed form (`planner.step.estimate`) and the exact timeline (`planner.step.timeline`) are made of the same parts.
 """

@@ -69,19 +69,19 @@ def answer(chunk: Chunk) -> ChunkAnswer:
 
 
 def first_question(chunk: Chunk) -> str:
-    """What a chunk asks first, for a person."""
+    """Says what a chunk asks first, for a person."""
     search, _ = chunk.searches[0]
     model, cluster = search.setup.model, search.setup.cluster
     return f"{model.name} on {search.asked.gpus} GPUs of {cluster.name} with global_batch {search.asked.global_batch}"
 
 
 def _plain(value: Any) -> Any:
-    """What JSON and Parquet hold alike: no NaN, no infinity."""
+    """Turns values into those that JSON and Parquet hold alike: no NaN, no infinity."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _search(q: Search, objective: str) -> Recommendation | str:
-    """What the search finds, or why nothing is legal."""
+    """Searches, or tells why nothing is legal."""
     if q.refused:
         return q.refused
     try:

@@ -24,7 +24,7 @@ NOT_SEARCHED = {"accelerator.price_usd_per_hour", "accelerator.power_w", "storag
 
 @dataclass(frozen=True)
 class Axis:
-    """What is varied. searched: its value bears on which layout is found; hardware: it is a field of a profile."""
+    """A varied quantity. searched: its value bears on which layout is found; hardware: it is a field of a profile."""
 
     name: str
     values: tuple[Any, ...]

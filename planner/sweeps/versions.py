@@ -1,4 +1,4 @@
-"""What must be the same wherever a sweep's rows are computed, so that they don't depend on who computes them."""
+"""Versions must be the same wherever a sweep's rows are computed, so that they don't depend on who computes them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _code() -> str:
 
 
 def difference(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
-    """What differs, for a person: "numpy 2.4.6 here, 1.26.4 there"; empty where nothing does."""
+    """Words the difference for a person: "numpy 2.4.6 here, 1.26.4 there"; empty where nothing differs."""
     names = dict.fromkeys([*ours, *theirs])
     return ", ".join(
         f"{name} {ours.get(name, 'none')} here, {theirs.get(name, 'none')} there"

@@ -71,7 +71,7 @@ def block_unit(model: Transformer, index: int) -> Unit:
 
 @dataclass(frozen=True)
 class Saved:
-    """What a pass keeps for its backward pass; `attended` and `out` are dropped under selective recomputation.
+    """Arrays that a pass keeps for its backward pass; `attended` and `out` are dropped under selective recomputation.
 
     unit, scale: of both norms; queries: (b, g, r, S, d); mlp: what the MLP kept, its first product (b, S, f).
     out: attention's output of this rank's own tokens (b, S, g r d), kept only where ranks exchange heads for tokens.

@@ -31,7 +31,7 @@ MOST_HEADER_BYTES = 4096
 
 
 def fingerprint(worker: Worker, samples: Samples) -> dict[str, Any]:
-    """What must be the same for a checkpoint to fit. The learning rate and the weight decay may change."""
+    """Says what must be the same for a checkpoint to fit. The learning rate and the weight decay may change."""
     task = worker.task
     rows = [[(op.stage, op.kind, op.micro_batch, op.slice) for op in row] for row in task.rows]
     return {
@@ -102,7 +102,7 @@ def load_checkpoint(folder: Path, worker: Worker, samples: Samples) -> bool:
 
 
 def _arrays(worker: Worker) -> dict[str, Array]:
-    """What this rank keeps between steps, by its name in the file: weights and optimizer state, each of shape (k,)."""
+    """Arrays that this rank keeps between steps, by name in the file: weights and optimizer state, of shape (k,)."""
     out = {}
     for name in worker.store.units:
         owned = worker.store.owned(name)[0]

@@ -1,4 +1,4 @@
-"""What ranks say to each other: the few collectives that training needs, over named groups, and their bytes counted.
+"""Ranks talk by the few collectives that training needs, over named groups, and their bytes are counted.
 
 An engine subclasses `Communicator` and fills in the underscored methods; arrays belong to the caller before and after.
 """

@@ -1,4 +1,4 @@
-"""What a rank keeps in host memory: activations between a layer's passes, copied beside them, and optimizer states.
+"""A rank keeps in host memory activations between a layer's passes, copied beside them, and optimizer states.
 
 Two threads copy, one each way. Under numpy the host's arrays are a second arena in the same memory; under CuPy they lie
 on the host.
@@ -111,7 +111,7 @@ class HostStates:
         self._weights.clear()
 
     def update(self, optimizer: Optimizer, name: str, w_k: Array, g_k: Array, decays_k: Array, step: int) -> None:
-        """As `Optimizer.update`, on the host."""
+        """Updates as `Optimizer.update` does, on the host."""
         if name not in self._weights:
             self._weights[name], self._decays[name] = np.array(on_host(w_k)), on_host(decays_k)
         traffic = self.communicator.traffic

@@ -59,7 +59,7 @@ class Progress:
 
 @dataclass
 class Measured:
-    """What a run took.
+    """The measurements of a run.
 
     step_time_s: every step's, this rank's clock; loss: every step's; processor_share: the least of any rank that each
     step's time had its processor; busy_s, waiting_s: of the last step, in

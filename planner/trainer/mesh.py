@@ -52,7 +52,7 @@ class Mesh:
 
     @property
     def replica(self) -> int:
-        """Which sequences this rank sees."""
+        """The replica by whose number this rank picks its sequences."""
         return self.d // self.cp
 
     @property

@@ -38,7 +38,7 @@ class Optimizer(ABC):
 
     @abstractmethod
     def direction(self, xp: Any, name: str, step: int) -> Array:
-        """What the last update moved a unit's parameters by, per learning rate, shape (k,); weight decay left out."""
+        """Change of a unit's parameters in the last update, per learning rate, shape (k,); weight decay left out."""
 
 
 @dataclass(kw_only=True)

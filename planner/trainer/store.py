@@ -188,7 +188,7 @@ class Store:
             self._gradients[name] = self.xp.zeros(k, dtype=self.dtype)
 
     def weights(self, name: str) -> Array:
-        """What each owned element counts in a sum over all ranks, shape (k,): one over the ranks that own it."""
+        """Weights of the owned elements in a sum over all ranks, shape (k,): one over the ranks that own each."""
         unit, mesh = self.units[name], self.mesh_of(name)
         spread = unit.spread(np, lambda p: 1.0 if p.tp_axis is not None else 1.0 / mesh.tp, mesh.tp)
         copies = len(self.holders[name]) * (mesh.dp_replicate if self.zero else mesh.dp)

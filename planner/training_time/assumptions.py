@@ -1,4 +1,4 @@
-"""What a training time assumes besides the step: data with sources, each overridable, all printed."""
+"""A training time assumes figures besides the step: data with sources, each overridable, all printed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

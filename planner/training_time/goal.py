@@ -1,4 +1,4 @@
-"""What is to be trained: tokens or loss, the laws that join them, and the critical batch; what every law says of it."""
+"""A training's goal: tokens or loss, the laws that join them, and the critical batch; what every law says of it."""
 
 from dataclasses import dataclass
 
@@ -151,7 +151,7 @@ class Laws:
 
 
 def compare_laws(model: Transformer, tokens: float | None = None) -> Laws:
-    """What each law says of a model trained on so many tokens, or on the compute-optimal ones.
+    """Asks each law about a model trained on so many tokens, or on the compute-optimal ones.
 
     Raises InputError for tokens out of range.
     """

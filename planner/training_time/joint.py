@@ -32,7 +32,7 @@ KINDS: Mapping[str, tuple[bool, bool]] = {
     "data+pipeline": (False, True),
     "3d": (True, True),
 }
-"""What is combined with data parallelism: whether tensor ranks, whether pipeline stages."""
+"""The kinds of parallelism beside data parallelism: whether tensor ranks, whether pipeline stages."""
 TRIED_SCHEDULES = ("1f1b", "interleaved", "breadth-first")
 TRIED_MICRO_BATCHES = (1, 2, 4, 8)
 TRIED: Mapping[tuple[str, ...], tuple[tuple[int, ...], ...]] = {
@@ -45,13 +45,13 @@ COLUMNS = (*(name for name in ROW if name != "dp"), *chain(*AXES))
 
 @dataclass(frozen=True, kw_only=True)
 class Strategy:
-    """What may be combined: a name, and the choices that it settles."""
+    """A strategy says what may be combined: a name, and the choices that it settles."""
 
     name: str
     settles: Mapping[str, tuple[Any, ...]]
 
     def within(self, fixed: Fixed) -> Fixed:
-        """What the user has settled, and the strategy's choices.
+        """Joins what the user has settled with the strategy's choices.
 
         Raises InputError if the user has settled one of them too.
         """

@@ -55,7 +55,7 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True)
 class LargestQuestion:
-    """What is trained on, within which time, accelerators and money; the model follows from the compute."""
+    """The question: trained on what, within which time, accelerators and money; the model follows from the compute."""
 
     cluster: Cluster
     framework: Framework
@@ -76,7 +76,7 @@ class LargestQuestion:
 
     @property
     def power_w(self) -> float:
-        """What one accelerator draws with its share of the site."""
+        """Power of one accelerator with its share of the site."""
         return self.assumptions.prices.power_w * self.assumptions.prices.site_factor
 
     @property
@@ -227,7 +227,7 @@ def plan_largest(q: LargestQuestion, computes: tuple[float, ...]) -> Largest:
 
 
 def _limit(q: LargestQuestion, best: LargestTraining, larger: LargestTraining) -> str:
-    """Which of what was asked is used up by a larger training as good as the best."""
+    """Tells which of what was asked is used up by a larger training as good as the best."""
     assert best.run is not None
     more = larger.flop / best.flop
     over = {name: more * float(best.run.gpus[0]) / most for name, most in q.limits.items()}

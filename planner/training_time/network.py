@@ -1,4 +1,4 @@
-"""What network suffices: the best layout's step along the bandwidth between nodes, or along its latency.
+"""The network that suffices: the best layout's step along the bandwidth between nodes, or along its latency.
 
 Every point is a search of its own. A layout that is best at one point is also tried at all others, so that a faster
 link never hurts.
@@ -45,7 +45,7 @@ STRATEGIES: Mapping[str, Mapping[str, Any]] = {
     "context ranks": {"cp": (2, 4, 8, 16)},
     "expert ranks": {"ep": (2, 4, 8, 16, 32, 64)},
 }
-"""What a strategy settles of a layout; the rest is searched."""
+"""The choices of a layout that a strategy settles; the rest is searched."""
 BASELINE = {"schedule": ("1f1b", "interleaved"), "zero": (0, 1)}
 IMPROVED = {"schedule": ("layered", "modular", "breadth-first"), "zero": (1, 2, 3)}
 """The first paper's two ways (Lamy-Poirier 2021): plain pipelines, and layers at a time with partitioned state."""
@@ -65,7 +65,7 @@ def with_latency(cluster: Cluster, microseconds: float) -> Cluster:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkAxis:
-    """What is changed of the network: values from worst to best, with what they are called."""
+    """A figure of the network that is changed: values from worst to best, with what they are called."""
 
     name: str
     unit: str
@@ -169,7 +169,7 @@ def curve(case: NetworkCase) -> NetworkCurve:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkNeed:
-    """What a strategy needs of the network: its step on the best one, and the worst mark within `NEAR` of that.
+    """A strategy's need of the network: its step on the best one, and the worst mark within `NEAR` of that.
 
     none: why there is no such layout, else empty.
     """
@@ -182,7 +182,7 @@ class NetworkNeed:
 
 
 def need_of(case: NetworkCase, name: str, settles: Mapping[str, Any]) -> NetworkNeed:
-    """What the best layout of a strategy needs; the closed form's steps."""
+    """Finds what the best layout of a strategy needs; the closed form's steps."""
     node = case.setup.cluster.gpus_per_node
     if taken := [k for k in settles if k in case.given]:
         return NetworkNeed(name=name, none=f"{taken[0]} is given")

@@ -1,4 +1,4 @@
-"""What would help, and by how much: elasticities of step and training time, each network operation against its link.
+"""Changes that would help, and how much: elasticities of step and training time, network operations against links.
 
 An elasticity is d ln(time) / d ln(quantity), by a central difference of one per cent on either side: -0.6 says that one
 per cent more of the quantity shortens the step by 0.6 %.
@@ -64,7 +64,7 @@ COSTS = {"kernel latency", "node link latency", "network latency", "restart time
 
 @dataclass(frozen=True, kw_only=True)
 class Effect:
-    """What a quantity does to the time.
+    """The effect of a quantity on the time.
 
     elasticity: of the layout's step time, training: of the training's, failures and checkpoints counted; both NaN for
     quantities that only change in whole steps. twofold: the share by which twice as much (half of a latency or restart)
@@ -151,7 +151,7 @@ def _hardware(q: TrainingCase, found: Recommendation) -> list[Effect]:
 
 
 def _failures(q: TrainingCase, found: Recommendation) -> list[Effect]:
-    """What failures, restarts and checkpoints do to the training."""
+    """Tells what failures, restarts and checkpoints do to the training."""
     best = found.estimate.layouts.take(found.best[:1])
     step = found.estimate.step_time_s[found.best[:1]]
 

@@ -78,7 +78,7 @@ class SitesCase(TrainingCase):
 
     @property
     def parameters(self) -> float:
-        """What is exchanged: all that is trained."""
+        """Parameters that are exchanged: all that is trained."""
         return trained_parameters(self.setup, dict(self.asked.fixed.shared).get("train", 0))
 
     def best(self, gpus: int, batch: int, **settled: Any) -> Estimate:

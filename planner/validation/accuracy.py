@@ -129,7 +129,7 @@ def accuracy_sentence(
 
 
 def _few_sentence(architecture: str) -> str:
-    """What the few measured runs on an architecture say, if there are any."""
+    """Tells what the few measured runs on an architecture say, if there are any."""
     error = np.concatenate([known.error[known.architecture == architecture] for known in (held_out(), unseen())])
     if not len(error):
         return "unverified here"
@@ -138,7 +138,7 @@ def _few_sentence(architecture: str) -> str:
 
 
 def _memory_sentence(architecture: str) -> str:
-    """What the runs on an architecture tell of memory: where none failed, nothing of what doesn't fit."""
+    """Tells what the runs on an architecture say of memory: where none failed, nothing of what doesn't fit."""
     known = fits_of(architecture)
     share = f"{100 * known.right / known.runs:.0f} %"
     if known.failed:

@@ -1,4 +1,4 @@
-"""What an empty cell of a measured run means: the framework's usual setting, or what it would have chosen.
+"""An empty cell of a measured run means the framework's usual setting, or what it would have chosen.
 
 | empty | becomes |
 | --- | --- |

@@ -30,7 +30,7 @@ TRAIT_WORDS = ("GPU generation", "framework", "links", "precision", "kind of mod
 
 
 def likeness(model: Transformer, *, gpus: Any, global_batch: Any, tp: Any, pp: Any, micro_batch: Any) -> Array:
-    """What runs are alike in, shape (n, 7): GPUs, layers x hidden^2 and tokens per GPU, tp, pp, product, sequence."""
+    """Traits that make runs alike, (n, 7): GPUs, layers x hidden^2 and tokens per GPU, tp, pp, product, sequence."""
     hidden = np.asarray(model.hidden, dtype=np.float64)
     columns = (
         gpus,
@@ -97,7 +97,7 @@ class HeldOut:
 
     @property
     def experts(self) -> Bools:
-        """Which models have experts."""
+        """Tells which models have experts."""
         return np.asarray(self.traits[:, TRAITS.index("kind")] == "experts")
 
     @cached_property
@@ -151,7 +151,7 @@ def errors_of_kind(*, experts: bool) -> HeldOut:
 
 
 def known_errors(architecture: str, *, experts: bool) -> HeldOut:
-    """What tells of a GPU architecture: errors of models without experts on it, or of all that have some.
+    """Picks what tells of a GPU architecture: errors of models without experts on it, or of all that have some.
 
     None for an architecture of which there are fewer runs than leave one beyond either end of an interval of 80 %.
     """
@@ -180,6 +180,6 @@ class Fits:
 
 @cache
 def fits_of(architecture: str) -> Fits:
-    """What the shipped runs on an architecture tell of memory (`fits.csv`), else those that no fit uses."""
+    """Counts what the shipped runs on an architecture tell of memory (`fits.csv`), else those that no fit uses."""
     row = next(r for r in rows_of("fits.csv") if r["architecture"] == architecture)
     return Fits(runs=int(row["runs"]), right=int(row["right"]), failed=int(row["failed"]))

@@ -95,7 +95,7 @@ def error_quantiles(known: HeldOut, like: Array, its_traits: Any, shares: Any) -
 
 @lru_cache(maxsize=4096)  # the page of `planner serve` shows mostly the same layouts at each change
 def interval_factors(like: tuple[float, ...], its_traits: tuple[str, ...], share: float = 0.8) -> tuple[float, float]:
-    """What to multiply a predicted step time by for the ends of its interval.
+    """Factors to multiply a predicted step time by for the ends of its interval.
 
     like: `likeness` of the layout; its_traits: its `traits`. share: of cases in which the measured time lies between.
     """
@@ -153,13 +153,13 @@ def left_out_quantiles(known: HeldOut, judged: HeldOut, shares: Any, but: str = 
 
 
 def coverage(known: HeldOut, judged: HeldOut, but: str = "publication", share: float = 0.8) -> Array:
-    """Which judged runs lie in their interval of `left_out_quantiles`, shape (runs,) of 0, 1, NaN for none."""
+    """Tells which judged runs lie in their interval of `left_out_quantiles`, shape (runs,) of 0, 1, NaN for none."""
     low, high = left_out_quantiles(known, judged, [(1 - share) / 2, (1 + share) / 2], but).T
     return np.where(np.isfinite(low), (low <= judged.error) & (judged.error <= high), np.nan)
 
 
 def held_shares(p: Predictions, ends: Array | None = None) -> dict[str, float | None]:
-    """Which share of each source's timed runs lies in its interval of 80 %, and `overall`; None: none.
+    """Share of each source's timed runs that lies in its interval of 80 %, and `overall`; None: none.
 
     ends: of the intervals, shape (rows, 2); default `intervals`.
     """

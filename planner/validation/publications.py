@@ -11,7 +11,7 @@ from planner.base.files import read_toml, shipped_folder
 
 @dataclass(frozen=True, kw_only=True)
 class Publication:
-    """What `measured_runs/sources.toml` says of one.
+    """A publication's entry in `measured_runs/sources.toml`.
 
     sets: how the names of its sources begin; at: its number or address; taken_from: the work that holds the numbers;
     licence: what that work says of itself. year: None where the work is a repository that changes.

@@ -65,7 +65,7 @@ def flash_blocks(case: Case) -> Any:
 
 
 def idle_share(case: Case, tail: Any) -> Any:
-    """What the end of a flash kernel takes longer, over its time with all compute units busy.
+    """Time that the end of a flash kernel adds, over its time with all compute units busy.
 
     The last causal blocks are the longest ones of the last heads, `tail` waves (`flash_tail_waves`) until all are done;
     of slices of a sequence the later ones have blocks of about one length, which lose half as much.

@@ -44,7 +44,7 @@ def routing(framework: Framework, dispatcher: Dispatcher = Dispatcher.FRAMEWORK)
 
 @dataclass(frozen=True, kw_only=True)
 class PassTraffic:
-    """What a pass through a layer with experts moves and launches: how often an element is read or written.
+    """Traffic and launches of a pass through a layer with experts: how often an element is read or written.
 
     token: of the hidden state, or the latent that experts take; copy: of a token's copies on the rank that sends them;
     sorted: of those that have arrived at experts, if a rank has several; arrived: of those in any case. added: of the
@@ -60,7 +60,7 @@ class PassTraffic:
 
 
 ADDS_PER_UNIT_S = 0.42e9
-"""What PyTorch's scatter_add and index_add of before 2026-05 add in a compute unit and second, number by number.
+"""Numbers that PyTorch's scatter_add and index_add of before 2026-05 add in a compute unit and second, one by one.
 
 scatter_add of 67 million 16-bit numbers takes 2.07 ms on H20's 78 units (flagos-ai/FlagGems pull request 4502). Others:
 index_add on A100 0.28e9 (pull request 427), on B200 0.32e9 with half of them to one row (pytorch pull request 183950).

@@ -29,7 +29,7 @@ def _figures() -> tuple[float, float, float, frozenset[str]]:
 
 
 def kinds_of(setup: Setup, precision: str | None = None) -> tuple[str, ...]:
-    """What memory's errors may depend on, in words: framework, GPU architecture, experts, and the precision if given.
+    """Names what memory's errors may depend on: framework, GPU architecture, experts, and the precision if given.
 
     precision: in lower case, as in a profile's peaks.
     """

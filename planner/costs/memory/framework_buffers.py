@@ -1,4 +1,4 @@
-"""What a framework keeps more or less than the tensors that all of them keep, in bytes. Array-first, shape (n,)."""
+"""Bytes that a framework keeps more or less than the tensors that all of them keep. Array-first, shape (n,)."""
 
 from typing import Any
 
@@ -12,14 +12,14 @@ from planner.costs.shapes import inner_width
 
 
 def gathered_inputs_bytes(case: Case) -> Array:
-    """What a layer keeps of other ranks' inputs, where its products keep those that sequence parallelism gathered."""
+    """Bytes that a layer keeps of other ranks' inputs, where products keep those that sequence parallelism gathered."""
     others = np.where(case.layouts.sequence_parallel, 1.0 - 1.0 / case.layouts.tp, 0.0)
     whole = case.local_tokens * case.model.hidden * case.device.matrix_bytes
     return np.asarray(case.framework.gathered_inputs * others * whole)
 
 
 def fused_gate_bytes(case: Case) -> Array:
-    """What a layer's gated MLP does not keep, where a fused kernel makes some of its inner tensors again."""
+    """Bytes that a layer's gated MLP does not keep, where a fused kernel makes some of its inner tensors again."""
     tensors = np.where(case.model.gated, 4.0 - case.framework.gate_tensors, 0.0)
     return np.asarray(
         tensors
@@ -31,7 +31,7 @@ def fused_gate_bytes(case: Case) -> Array:
 
 
 def gather_copy_bytes(case: Case, params: Array, last: Any) -> Array:
-    """What ZeRO's gather of updated parameters adds to a rank's peak, where it goes through a copy in one piece.
+    """Bytes that ZeRO's gather of updated parameters adds to a rank's peak, where it goes through a copy in one piece.
 
     The activations are gone by then, but a caching allocator hands out only blocks as large as those it has: what is
     larger is new memory. The largest block of a pass is its fp32 logits, or the MLP's gate and up.

@@ -49,12 +49,12 @@ class LayerTensors:
 
     @property
     def fine_bytes(self) -> Array:
-        """What fine recomputation drops: outputs of norms and of the experts' activation, all up from the latents."""
+        """Bytes that fine recomputation drops: outputs of norms and experts' activation, all up from the latents."""
         return np.asarray(self.product_inputs + self.from_latents + self.routed_inputs + self.clamped)
 
 
 def layer_tensors(case: Case) -> LayerTensors:
-    """What a layer's forward pass makes and its backward pass needs (Korthikanti et al. 2022, section 4.1, for GPT).
+    """Sizes what a layer's forward pass makes for its backward pass (Korthikanti et al. 2022, section 4.1, for GPT).
 
     An fp8 product keeps its input in fp8 (Transformer Engine, github.com/NVIDIA/TransformerEngine issue 1764); what
     others keep too, such as attention's output, is kept twice then.
@@ -158,7 +158,7 @@ def saved_bytes(case: Case) -> tuple[Array, Array]:
 
 
 def attention_core_bytes(case: Case) -> Array:
-    """What the attention core saves besides its inputs: softmax and dropout of b a s^2 scores, or flash's sums."""
+    """Bytes that the attention core saves besides inputs: softmax and dropout of b a s^2 scores, or flash's sums."""
     kernel = case.layouts.attention
     scores = score_elements(case)
     e = case.device.element_bytes

@@ -1,4 +1,4 @@
-"""What data parallelism sends: gradients summed, parameters gathered, by ZeRO stage and copies. Array-first, (n,)."""
+"""Data parallelism sums gradients and gathers parameters, by ZeRO stage and copies. Array-first, (n,)."""
 
 from __future__ import annotations
 

@@ -62,5 +62,5 @@ def script_json(record: object) -> str:
 
 
 def _hash(text: str) -> str:
-    """What a content security policy calls an inline text by."""
+    """A content security policy calls an inline text by this hash."""
     return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"

@@ -27,7 +27,7 @@ FAMILIES = {
     "matmul": "compute", "attention": "compute", "scan": "compute", "pointwise": "compute", "embedding_head": "compute",
     "recompute": "again", "host": "wait", "imbalance": "wait", "bubble": "wait", "optimizer": "update",
 }  # fmt: skip
-"""What the parts of a step are; those not named are communication."""
+"""The kinds of a step's parts; those not named are communication."""
 
 
 def report_record(report: PlanReport) -> dict[str, Any]:

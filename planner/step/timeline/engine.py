@@ -144,7 +144,7 @@ def run_lanes(
 
 
 def needed(lane_start: Ints, waits: Ints, lag: Array, fused: Bools) -> tuple[Ints, Array]:
-    """What operations wait for, and how long after its end, without what their own lane has done before them anyway."""
+    """Finds what operations wait for, and how long after its end, but for what their own lane does before anyway."""
     n = len(waits)
     lane = np.repeat(np.arange(len(lane_start) - 1), np.diff(lane_start))
     first = np.arange(n)

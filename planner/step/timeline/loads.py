@@ -1,4 +1,4 @@
-"""What each stage of one layout lasts, and what each rank holds, for its exact timeline."""
+"""Loads of one layout for its exact timeline: the seconds of each stage, and what each rank holds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from planner.step.step_costs import StepCosts
 
 @dataclass(frozen=True, kw_only=True)
 class StageLoads:
-    """What each stage lasts for one micro-batch: seconds of shape (stages,), and what lies on it."""
+    """Loads of each stage for one micro-batch: seconds of shape (stages,), and what lies on it."""
 
     chunks: Chunks
     forward_s: Array
@@ -47,7 +47,7 @@ def stage_loads(costs: StepCosts, stages: int) -> StageLoads:
 
 @dataclass(frozen=True, kw_only=True)
 class RankLoads:
-    """What each rank holds of one copy of the weights: chunks, and its shares of embedding and head; shape (p,).
+    """Loads of each rank in one copy of the weights: chunks, and its shares of embedding and head; shape (p,).
 
     forward_s, backward_s: its passes of one micro-batch.
     """
@@ -60,7 +60,7 @@ class RankLoads:
 
 
 def rank_loads(order: Order, loads: StageLoads, copies: int, shared: bool = False) -> RankLoads:
-    """What the ranks of an order hold; with copies of the weights, of one of them. shared: embedding and head alike."""
+    """Counts what the ranks of an order hold; with copies of the weights, of one. shared: embedding and head alike."""
     stages = len(loads.forward_s)
     holds = np.zeros((order.ranks, stages))
     holds[order.rank, order.stage] = 1.0 / copies

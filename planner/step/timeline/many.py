@@ -54,7 +54,7 @@ def _identity(setup: Setup) -> bytes:
 
 
 def _keys(layouts: Layouts) -> list[tuple[object, ...]]:
-    """What sets each layout apart from all others, in this table or another."""
+    """Keys that set each layout apart from all others, in this table or another."""
     columns = {name: getattr(layouts, name).tolist() for name in CHOICES}
     names = {name: [getattr(layouts, f"{name}_names")[i] for i in columns[name]] for name in TEXTS}
     return list(zip(*(columns | names).values(), strict=True))

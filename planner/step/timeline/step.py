@@ -123,7 +123,7 @@ def simulate(
 
 @dataclass(frozen=True, kw_only=True)
 class SliceLoads:
-    """What each slice of a sequence takes, and its tokens, over those of the mean one of as many tokens; shape (k,)."""
+    """Times of a sequence's slices, and their tokens, over those of the mean one of as many tokens; shape (k,)."""
 
     seconds: Array
     tokens: Array
@@ -218,7 +218,7 @@ def prepare(
     steps: int = 1,
     slices: SliceLoads | None = None,
 ) -> PreparedStep:
-    """What an order of so many steps lasts, operation by operation. share: of the busiest rank's parameters."""
+    """Times an order of so many steps, operation by operation. share: of the busiest rank's parameters."""
     k = pipe.k
     loads = stage_loads(costs, int(order.stage.max()) + 1)
     head = costs.shared_head

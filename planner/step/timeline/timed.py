@@ -1,4 +1,4 @@
-"""What a layout's step is said to take: the exact timeline's seconds and bytes, wherever an answer names the layout.
+"""A layout's step takes the exact timeline's seconds and bytes, wherever an answer names the layout.
 
 The closed form ranks the many layouts of a search. It stays the answer without a pipeline, where both are the same, and
 for steps of more than `MOST_OPERATIONS`, which take seconds to simulate and whose bubbles are small.

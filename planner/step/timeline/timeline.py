@@ -164,7 +164,7 @@ def run_all(runs: list[TimedOrder], transfer_s: float = 0.0, *, compiled: bool |
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Lanes:
-    """What the engine takes."""
+    """The engine's arguments."""
 
     start: Ints
     waits: Ints
@@ -178,7 +178,7 @@ _Waits = tuple[Ints, Array, tuple[Ints, Array]]
 
 
 def _waits(order: Order, transfer_s: float, head_lag_s: tuple[float, ...]) -> _Waits:
-    """What an order's operations wait for, seconds after its end, and both again as far as the engine needs them."""
+    """Finds what operations wait for, seconds after its end, and both again as far as the engine needs them."""
     waits, rank = dependencies(order), order.rank
     lag = np.broadcast_to(0.0, waits.shape)
     if transfer_s:
@@ -193,7 +193,7 @@ _WAITS: WeakKeyDictionary[Order, dict[Any, _Waits]] = WeakKeyDictionary()
 
 
 def _cached_waits(order: Order, transfer_s: float, head_lag_s: tuple[float, ...]) -> _Waits:
-    """As `_waits`, worked out once for as long as the order is in use."""
+    """Gives `_waits`, worked out once for as long as the order is in use."""
     kept, key = _WAITS.setdefault(order, {}), (transfer_s, head_lag_s)
     if key not in kept:
         kept[key] = _waits(order, transfer_s, head_lag_s)

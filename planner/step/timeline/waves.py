@@ -15,7 +15,7 @@ from planner.base.arrays import Array, Bools, Ints
 
 @dataclass(frozen=True, kw_only=True)
 class _Units:
-    """What lanes run one after another: operations, or those that are fused as one; arrays of shape (units,).
+    """Units that lanes run one after another: operations, or those fused as one; arrays of shape (units,).
 
     first: the first operation of each. before, lag_s: in columns, what each waits for (`units` stands for nothing) and
     seconds after its end. lasts_s: an array for each place in a fused unit, to be added one after the other.
