@@ -64,6 +64,11 @@ question = {
     "precision": default_precision(cluster), "attention": default_attention(cluster),
 }
 try:
+    from planner.cli.process import keep_freed_memory
+    keep_freed_memory()  # as a command does
+except ImportError:
+    pass
+try:
     from planner.search.request import Request
     from planner.search.scan import search
     from planner.setup import Setup

@@ -24,17 +24,17 @@ class RankParameters:
     experts: Array
     ends: Array
 
-    @property
+    @cached_property
     def dense(self) -> Array:
         """Parameters that all replicas share."""
         return self.layers + self.ends
 
-    @property
+    @cached_property
     def total(self) -> Array:
         """All parameters of the rank."""
         return self.dense + self.experts
 
-    @property
+    @cached_property
     def expert_share(self) -> Array:
         """The experts' fraction of all parameters; 0 if there are none, such as adapters of a rank without layers."""
         return np.asarray(self.experts / np.maximum(self.total, 1.0))

@@ -85,8 +85,10 @@ def get_schedule(name: str) -> Schedule:
 
     Raises UnknownNameError if no schedule has that name; the message gives the nearest.
     """
+    if name in SCHEDULES:
+        return SCHEDULES[name]
     known = [*SCHEDULES, *ALIASES]
-    found = name if name in SCHEDULES or name in ALIASES else same_name(name, known)
+    found = name if name in ALIASES else same_name(name, known)
     if found is None:
         raise UnknownNameError("schedule", name, known)
     return SCHEDULES[ALIASES.get(found, found)]

@@ -97,7 +97,8 @@ def optimizer_bytes(own: RankParameters, case: Case) -> RankParameters:
     """Bytes of a rank's optimizer states before ZeRO's sharding: fp32 parameters, moments, what an update takes."""
     layouts, framework = case.layouts, case.framework
     mixed = layouts.precision > Precision.TF32
-    remainders = framework.param_remainders & np.isin(layouts.precision, (Precision.BF16, Precision.NVFP4))
+    kept = (layouts.precision == Precision.BF16) | (layouts.precision == Precision.NVFP4)
+    remainders = framework.param_remainders & kept
     main = main_bytes(layouts) - 2.0 * (remainders & (layouts.optimizer == OptimizerKind.ADAM_BF16))
     each = main + np.where(mixed, framework.update_bytes, 0.0)
     matrices, ends = (each + moment_bytes(layouts, of_ends) for of_ends in (False, True))
