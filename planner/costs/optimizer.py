@@ -25,8 +25,9 @@ def optimizer_s(case: Case, own: RankParameters) -> Array:
     """Seconds of the update, shape (n,).
 
     own: parameters of the busiest rank before ZeRO's sharding.
-    Zeroing and averaging the gradient buffer passes over all that it holds. Of an offloaded state gradients go to the
-    host, which updates its share at its memory's rate, and parameters come back over the host link, one after another.
+    Zeroing and averaging the gradient buffer passes over all that it holds (`gradient_passes`). Of an offloaded state
+    gradients go to the host, which updates its share at its memory's rate, and parameters come back over the host link,
+    one after another.
     """
     layouts, own = case.layouts, trained(case, own)
     gradients, local = (state_parameters(own, layouts, from_stage) for from_stage in (2, 1))
@@ -35,7 +36,7 @@ def optimizer_s(case: Case, own: RankParameters) -> Array:
     muon = layouts.optimizer == OptimizerKind.MUON
     if np.any(muon):
         update = update + np.where(muon, muon_s(case, own), 0.0)
-    buffer = 3.0 * gradients * gradient_bytes(case) / case.device.memory_rate
+    buffer = case.framework.gradient_passes * gradients * gradient_bytes(case) / case.device.memory_rate
     host = np.where(layouts.offload_optimizer, layouts.offload_fraction, 0.0)
     there = moved / host_memory_rate(case.cluster) + clipped / case.device.memory_rate
     there = there + local * (gradient_bytes(case) + 2.0) / host_link_rate(case.cluster)

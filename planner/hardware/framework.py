@@ -73,6 +73,9 @@ class Framework:
     bf16_accumulate_bytes: float = field(metadata=figure(
         0, 32, "Bytes per parameter that adding a micro-batch's gradient to the sum moves, in bf16 or fewer bits.",
         default=0.0, because="the weight gradient's product adds it, " + MEGATRON))
+    gradient_passes: float = field(metadata=figure(
+        0, 16, "Passes over the kept gradients per step that zero and average them.", default=3.0,
+        because="a buffer that is read, averaged and zeroed, " + MEGATRON))
     pass_gradient_bytes: float = field(metadata=figure(
         0, 4, "Bytes per parameter of the gradient that one backward pass makes and frees once it is added up.",
         default=0.0, because=NONE_KNOWN))

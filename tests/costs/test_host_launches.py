@@ -37,6 +37,7 @@ def test_parts_add_up():
     own = replace(SLOW, host_tensor_s=19.0, host_sharded_s=23.0)
     assert passes(own) == passes(own, dp=2, zero=3) == [3, 5]  # the toy is not told which layers are gathered
     assert passes(own, tp=2) == [3 + 19, 5 + 19]
+    assert passes(replace(own, compiled_layers=True), tp=2) == [3, 5]
     gathered = case(model=GPT, layouts=layout(tp=2, dp=2, zero=3), framework=own)
     assert [float(np.ravel(x)[0]) for x in host_s(gathered, True)] == [3 + 19 + 23, 5 + 19 + 23]
     assert waits(GPT, 0.0, 0.0, replace(own, blocking_launches=True), dp=2, zero=3) == [3 + 23, 5 + 23]

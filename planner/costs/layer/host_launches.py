@@ -15,7 +15,8 @@ def host_s(case: Case, gathered: Any = False) -> tuple[Array, Array]:
 
     A layer of two blocks (a hybrid's has one), and what experts, latent attention, the further steps of a context ring,
     tensor ranks, sharding and fp8's casts add to it. What both passes take together was measured for these; half of it
-    counts in either. gathered: where ranks gather and scatter the layer.
+    counts in either. gathered: where ranks gather and scatter the layer. Compiled layers have DTensor's operations
+    traced, not dispatched.
     """
     f, layouts, part = case.framework, case.layouts, mix.shares(case.model)
     steps = np.maximum(layouts.cp // layouts.ulysses, 1) - 1.0
@@ -24,7 +25,8 @@ def host_s(case: Case, gathered: Any = False) -> tuple[Array, Array]:
     either = either + part.sparse * f.host_experts_s + part.blocks / 2.0 * fp8_s
     if f.host_tensor_s or f.host_sharded_s:
         sharded_s = np.where(gathered & (layouts.shards > 1), f.host_sharded_s, 0.0)
-        either = either + part.blocks / 2.0 * (np.where(layouts.tp > 1, f.host_tensor_s, 0.0) + sharded_s)
+        tensor_s = np.where(layouts.tp > 1, f.host_tensor_s * (not f.compiled_layers), 0.0)
+        either = either + part.blocks / 2.0 * (tensor_s + sharded_s)
     k = layouts.sequence_slices * case.cluster.host_pace
     own = (f.host_layer_forward_s, f.host_layer_backward_s)
     forward, backward = (np.asarray(k * (part.blocks / 2.0 * one + either)) for one in own)
