@@ -3,7 +3,7 @@
 Every kernel, schedule, choice and precision of the trainer, both kinds of offload, streams, NCCL with one rank; then
 passes are timed, prices fitted to them, a training's step predicted and measured; last PyTorch's kernels
 by `planner probe`. Writes a JSON file and a page. Needs CuPy (pip install '.[gpu]'); what is missing is said.
-Never yet run on a GPU.
+Run on an H200 on 26 November 2026: docs/on-a-gpu.md.
 
 python benchmarks/gpu_check.py                      all, on the GPU: gpu-check.json and gpu-check.md
 python benchmarks/gpu_check.py --device strict      its logic, on a stand-in that refuses what CuPy refuses

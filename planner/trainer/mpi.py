@@ -1,8 +1,8 @@
 """The MPI engine: one process a rank, started by mpirun; arrays go over MPI through mpi4py's buffers.
 
 Arrays that aren't numpy's pass through host memory, so that any MPI will do. The NCCL engine takes MPI's ranks, one
-process and one GPU each, and has its collectives GPU to GPU through CuPy's NCCL. Not yet run on GPUs: only its error
-messages are tested.
+process and one GPU each, and has its collectives GPU to GPU through CuPy's NCCL, which has run with one rank on an
+H200 (`benchmarks/gpu_check.py`), and with no more.
 """
 
 import importlib

@@ -190,16 +190,29 @@ def test_a_processor_s_probe_says_ranks_threads_links_and_the_framework_s_host_t
 def test_host_times_are_written_to_the_framework_that_is_named(tmp_path: Path) -> None:
     kinds = (("forward", 3e-4), ("plain", 1e-3), ("tensor", 3e-3))
     probe = str(written(tmp_path, host=[{"kind": kind, "seconds": s} for kind, s in kinds]))
-    options = ["--cluster", "dgx-h100", "--framework", "transformers", "--profile", str(tmp_path / "m")]
+    options = ["--cluster", "dgx-h100", "--framework", "fsdp", "--profile", str(tmp_path / "m")]
     done = planner("calibrate", "--probe", probe, *options)
     assert done.returncode == 0, done.stderr
     tensor = [line.split() for line in done.stdout.splitlines() if "host_tensor_us" in line]
     assert [line[2:5] for line in tensor] == [["0", "1e+03", "new"]]
-    framework = load_framework(str(tmp_path / "m" / "frameworks" / "transformers.toml"))
+    framework = load_framework(str(tmp_path / "m" / "frameworks" / "fsdp.toml"))
     assert framework.host_layer_forward_s == pytest.approx(3e-4)
     refused = planner("calibrate", "--probe", probe, "--cluster", "dgx-h100", "--framework", "none-such")
     assert refused.returncode == 2
     assert "none-such" in refused.stderr
+
+
+def test_the_probe_of_a_real_h200() -> None:
+    """Measured on 26 November 2026. Products and memory are within the profile's spread; hosts' figures stand in it."""
+    probe = read_probe(Path(__file__).parents[2] / "benchmarks" / "h200" / "probe.json")
+    cluster, framework = load_cluster("dgx-h200"), load_framework("torchtitan")
+    found = {(f.figure.field, *f.figure.keys): f.value for f in probed_figures(probe, cluster, framework)}
+    e = cluster.accelerator.efficiency
+    assert found["matrix_fraction", "bf16"] == pytest.approx(e.matrix_fraction["bf16"], rel=0.05)
+    assert found["memory_fraction",] == pytest.approx(e.memory_fraction, rel=0.05)
+    assert found["flash_backward", "flash3"] == pytest.approx(e.flash_backward["flash3"], rel=0.05)
+    assert found["host_sharded_s",] == pytest.approx(framework.host_sharded_s, rel=0.01)
+    assert found["host_tensor_s",] == pytest.approx(framework.host_tensor_s, rel=0.01)
 
 
 def test_a_processor_s_probe_is_no_gpu_s(tmp_path: Path) -> None:
