@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from planner import Cluster, Model, recommend
 from planner import estimate as estimate_one
 from planner.base.errors import InputError, LayoutError
 from planner.choices.training import read_training, training_text
-from planner.costs.adapters import adapter_products, trained, trained_parameters
+from planner.costs.adapters import adapter_products, adapters_gathers, trained, trained_parameters
 from planner.costs.case import Case
 from planner.costs.layer.layer_cost import layer_cost
 from planner.costs.memory.saved_activations import layer_tensors, saved_bytes
@@ -74,6 +75,23 @@ def test_backward_makes_adapters_weight_gradients_alone():
     one = layer_cost(case("lora:16:qkv"))
     assert full.forward_s < one.forward_s < frozen.forward_s
     assert one.backward_s < frozen.backward_s < full.backward_s
+
+
+@pytest.mark.parametrize("targets", ["qkv", "proj", "fc1+fc2", "qkv+proj+fc1+fc2"])
+def test_adapters_gather_whole_hidden_states_by_their_matrices_side(targets):
+    """Of a matrix whose depth is cut: its output's columns, and its gradient's tokens if ranks share these.
+
+    Of one whose columns are cut: its input where tensor collectives overlap and ranks share tokens; else two backward.
+    """
+    inward = sum(name in targets for name in ("qkv", "fc1"))
+    outward = sum(name in targets for name in ("proj", "fc2"))
+    for overlap, parallel in ((0.0, False), (0.0, True), (0.5, False), (0.5, True)):
+        framework = replace(SETUP.framework, overlap_tensor=overlap)
+        of = case(f"lora:16:{targets}", replace(SETUP, framework=framework), tp=4, dp=2, sequence_parallel=parallel)
+        again = inward if overlap and parallel else 0
+        found = [float(np.ravel(x)[0]) for x in adapters_gathers(of)]
+        assert found == [outward + again, outward + again if parallel else 2 * inward]
+    assert adapters_gathers(case()) == (0.0, 0.0)
 
 
 def test_products_inputs_are_kept_for_adapters_alone():

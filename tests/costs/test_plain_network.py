@@ -21,7 +21,8 @@ from tests.costs.toy import ACCELERATOR, CLUSTER, FRAMEWORK, GPT, HYBRID, IDEAL,
 GROUPED = replace(MOE, num_experts=32, top_k=6, expert_groups=8, top_k_groups=3, num_shared_experts=0)
 LATENT = replace(MOE, num_experts=16, moe_latent=4, num_mtp_layers=2)
 PARALLEL = replace(LLAMA, parallel_block=True, num_kv_heads=1, num_mtp_layers=1)
-MODELS = (GPT, LLAMA, MOE, MLA, HYBRID, GROUPED, LATENT, PARALLEL)
+UNGATED = replace(MOE, gated=False, tied=True, dropout=True, rms_norm=False, num_shared_experts=0)
+MODELS = (GPT, LLAMA, MOE, MLA, HYBRID, GROUPED, LATENT, PARALLEL, UNGATED)
 CHIP = replace(ACCELERATOR, efficiency=replace(IDEAL, kernel_latency_s=0.3), memory_bandwidth_bytes_per_s=40.0)
 
 
@@ -89,8 +90,8 @@ def one_rank(params, i):
 
 @pytest.mark.parametrize("model", MODELS, ids=range(len(MODELS)))
 def test_collectives_last_as_long_as_their_sentences_say(model):
-    rng = np.random.default_rng(32)
-    for _ in range(6):
+    rng = np.random.default_rng([32, MODELS.index(model)])
+    for _ in range(10):
         rows = [drawn_layout(rng) for _ in range(40)]
         table = Layouts.of(**{name: [row[name] for row in rows] for name in rows[0]})
         of = case(device(CHIP, table), model, table, framework=drawn_framework(rng), cluster=drawn_cluster(rng))

@@ -145,3 +145,17 @@ def test_what_travels_between_the_ranks():
         assert [float(x[0]) for x in (head.spread_s, head.told_s, head.summed_s)] == pytest.approx(
             [spread, told, summed], rel=1e-12
         )
+
+
+@pytest.mark.parametrize("pp", [2, 8])
+@pytest.mark.parametrize("name", ["vocab-1", "vocab-2"])
+def test_the_embedding_of_all_ranks_by_hand(name, pp):
+    """Each of p ranks writes the whole output and looks up a p-th, two equal halves of what one rank does alone."""
+    one, x = setup(), layout(schedule=name, pp=pp)
+    ends, device = step_costs(one, x).ends, Case.of(one, x).device
+    tokens, h, rows = 2048.0, 3072.0, 131072.0 / pp
+    alone = float(np.ravel(stream_s(device, tokens * h * 2.0 * 2.0, 3.0))[0])
+    assert float(ends.embedding_forward_s[0]) == pytest.approx(pp * alone / 2 + alone / 2)
+    back = float(np.ravel(stream_s(device, tokens * h * (2.0 * 2.0 + 4.0), 3.0))[0])
+    added = one.framework.accumulate_bytes * rows * h / device.memory_rate * (1.0 - 1.0 / 128.0)
+    assert float(ends.embedding_backward_s[0]) == pytest.approx(back + added, rel=1e-3)

@@ -57,6 +57,13 @@ def test_what_is_enough_is_just_enough(exchange, parameters, latency, step, busy
     assert step / (step + waits) == pytest.approx(busy, rel=1e-6)
 
 
+def test_no_link_is_enough_where_latency_alone_takes_all_that_may_be_lost():
+    """Of a second's step half of the time may be lost: a second, which two ways of half a second take."""
+    exchange = SiteExchange(every=1)
+    assert enough_bytes_per_s(exchange, 1e9, 2, 0.5, 1.0, 0.5) == np.inf
+    assert enough_bytes_per_s(exchange, 1e9, 2, 0.25, 1.0, 0.5) == pytest.approx(4e9 / 0.5)
+
+
 # Gb/s to compute 50, 80, 90, 95, 99 % of the time: Streaming DiLoCo, arXiv 2501.18512, table 4. H = 100, two workers,
 # shares of 3 layers; the paper's table is on a grid of 49 steps from 0.1 to 1,000 Gb/s.
 GRID = 10.0 ** (-1 + 4 / 49 * np.arange(80))

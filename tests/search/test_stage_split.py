@@ -9,7 +9,7 @@ from planner.base.errors import LayoutError
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts, Split
 from planner.models import load_model
-from planner.search.stage_split import stage_split
+from planner.search.stage_split import stage_items, stage_split
 from planner.setup import Setup
 from planner.step.timeline.step import simulate
 
@@ -37,6 +37,18 @@ def test_the_split_beats_an_even_one_and_matches_the_search_s(pp, v, schedule):
         slowest = (balanced.loads.forward_s + balanced.loads.input_grad_s + balanced.loads.weight_grad_s).max()
         # The simulated stage also waits for its transfers.
         assert split.seconds.max() == pytest.approx(slowest, rel=0.03)
+
+
+@pytest.mark.parametrize("pp", [2, 4, 7])
+def test_an_even_split_gives_its_remainder_to_the_first_stages(pp):
+    """The embedding lies on the first, the head on the last; 30 layers."""
+    setup = Setup(replace(MODEL, num_layers=30, num_dense_layers=30), CLUSTER, FRAMEWORK)
+    layouts = Layouts.of(tp=8, pp=pp, global_batch=56, sequence_parallel=True)
+    split = stage_split(setup, layouts)
+    embedding, layer, head = stage_items(setup, layouts)[0][[0, 1, -1]]
+    held = [30 // pp + (s < 30 % pp) for s in range(pp)]
+    seconds = [n * layer + (s == 0) * embedding + (s == pp - 1) * head for s, n in enumerate(held)]
+    assert split.even_slowest_s == pytest.approx(max(seconds))
 
 
 def test_less_memory_moves_layers_off_the_first_stages_until_nothing_fits():

@@ -41,7 +41,7 @@ def cost(seconds: np.ndarray, slices: list[int], m: int, p: int) -> float:
 
 
 @pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("count", [None, 1, 3, 7])
+@pytest.mark.parametrize("count", [None, 1, 3, 7, 8])
 def test_the_program_is_brute_force(seed, count):
     rng = np.random.default_rng(seed)
     units, m, p = 8, int(rng.integers(1, 6)), int(rng.integers(1, 12))

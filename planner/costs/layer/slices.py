@@ -33,7 +33,7 @@ def causal_pairs(model: Transformer, end: Any) -> Array:
     return np.asarray((tokens * tokens - window_share(model) * beyond * beyond) / 2.0)
 
 
-def equal_work_slices(model: Transformer, k: int, multiple: int = 1) -> list[int]:
+def equal_work_slices(model: Transformer, k: int, multiple: int) -> list[int]:
     """k slices of about equal work, as Seq1F1B's solver cuts them.
 
     From the last one on each has the most tokens, a multiple of `multiple`, whose work is at most a k-th of the
