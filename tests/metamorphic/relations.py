@@ -166,7 +166,7 @@ def a_faster_chip_is_never_slower(case: Drawn) -> str | None:
     peak = {name: 2.0 * rate for name, rate in chip.peak_flops.items()}
     faster = replace(case.setup.cluster, accelerator=replace(chip, peak_flops=peak))
     other = Drawn(replace(case.setup, cluster=faster), case.choices)
-    if case.choices["layer_split"] == "balanced" and _split(case) != _split(other):
+    if _splits_apart(case, other):
         return None
     now, then = (timed_estimate(x.setup, x.layouts) for x in (case, other))
     more_host_s = max(float(then.time.host_s[0] - now.time.host_s[0]), 0.0)
@@ -176,29 +176,40 @@ def a_faster_chip_is_never_slower(case: Drawn) -> str | None:
     return f"twice the peak FLOP/s: {was:.6g} becomes {becomes:.6g}" if wrong else ""
 
 
-def _split(case: Drawn) -> list[int]:
-    """Layers of every pipeline rank."""
-    stages = step_costs(case.setup, case.layouts).stages
-    return [int(x) for x in stages.layers(0, case.choices["pp"])]
+def _splits_apart(case: Drawn, other: Drawn) -> bool:
+    """Whether a balanced split, which follows the layers' seconds, lays them out otherwise."""
+    both = [step_costs(x.setup, x.layouts).stages.layers(0, x.choices["pp"]).tolist() for x in (case, other)]
+    return case.choices["layer_split"] == "balanced" and both[0] != both[1]
 
 
 # Saving memory never takes more of it.
 
 
 def _saves(case: Drawn, **choices: Any) -> str | None:
+    """Of a given split of layers: a balanced one may give a rank more of them."""
     if all(case.choices[name] == value for name, value in choices.items()):
         return None
     other = case.changed(**choices)
-    return None if other is None else _no_less(other, case, f"without {choices}", 1)
+    apart = other is None or _splits_apart(case, other)
+    return None if apart else _no_less(other, case, f"without {choices}", 1)
 
 
 @relation
 def recomputation_never_takes_more_memory(case: Drawn) -> str | None:
     """But where a pass's own gradient outgrows what it frees (`pass_gradient_bytes`): then the gradient is the peak,
-    whatever is recomputed, and the layer that is recomputed comes on top."""
+    whatever is recomputed, and the layer that is recomputed comes on top.
+
+    And with full recomputation a layer's input is counted twice, as kept and in the layer that is made again: a rank
+    that keeps one layer of one micro-batch has that much more.
+    """
     if case.choices["recompute"] != "none" or case.setup.framework.pass_gradient_bytes > 0:
         return None
-    wrong = [_saves(case, recompute=mode) for mode in ("selective", "full", "fine")]
+    wrong = [_saves(case, recompute=mode) for mode in ("selective", "fine")]
+    full = case.changed(recompute="full")
+    if full is not None and _saves(case, recompute="full"):
+        kept = step_costs(full.setup, full.layouts).activations.layer[0] * (1.0 + full.setup.framework.fragmentation)
+        more = seconds_bytes(full)[1] - seconds_bytes(case)[1]
+        wrong.append("" if more <= kept * (1.0 + ROUNDING) else f"with full recomputation {more:.6g} more")
     return "; ".join(x for x in wrong if x)
 
 

@@ -9,7 +9,7 @@ from planner.base.errors import ScheduleError, UnknownNameError
 from planner.schedules import SCHEDULES, Loads, Operation, Order, Pipeline, get_schedule
 from planner.schedules.dependencies import dependencies
 from planner.schedules.zero_bubble_fitted_v import fitted_v_order
-from planner.step.timeline.timeline import durations, run
+from planner.step.timeline.timeline import TimedOrder, durations, run, run_all
 from tests.schedules.cases import named_pipelines, pipelines
 
 
@@ -439,3 +439,11 @@ def test_a_deadlock_is_reported_with_its_circle():
         run(backwards, durations(backwards, 1.0, 1.0, 1.0))
     with pytest.raises(ScheduleError, match="'0X0' is no operation"):
         Operation.parse("0X0")
+
+
+def test_of_several_orders_the_one_that_deadlocks_says_the_circle_that_it_says_alone():
+    fine = get_schedule("1f1b").order(Pipeline(p=3, m=2))
+    stuck = order_of("0F0 0B0 0F1 0B1; 1F0 1F1 1B0 1B1")
+    timed = [TimedOrder(order=o, duration_s=durations(o, 1.0, 1.0, 1.0), release_s=None) for o in (fine, fine, stuck)]
+    with pytest.raises(ScheduleError, match=r"rank 0 at 0B0 waits for 1B0 of rank 1; rank 1 at 1F1 waits for 0F1"):
+        run_all(timed)

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from planner.costs.deduplicate import Distinct
 from planner.hardware import load_cluster, load_framework
-from planner.layouts import Attention, Precision
+from planner.layouts import Attention, Layouts, Precision
 from planner.models import load_model
 from planner.search import grids
 from planner.search.request import Fixed, Request
@@ -58,3 +59,12 @@ def test_parts_of_a_grid_are_all_of_it_once():
     parts = list(_parts(SETUP, asked(), 32))
     assert len(parts) > 20
     assert sorted(every(grid for grid, _ in parts)) == sorted(whole)
+
+
+def test_some_rows_of_layouts_that_are_all_distinct_are_theirs():
+    layouts = Layouts.of(tp=[1, 2, 4], dp=1, global_batch=8)
+    own = Distinct(layouts=layouts, index=None)
+    some = own.take([2, 0])
+    assert own.spread(layouts).tp.tolist() == [1, 2, 4]
+    assert some.spread(layouts).tp.tolist() == [4, 1]
+    assert some.take([1]).spread(layouts).tp.tolist() == [1]

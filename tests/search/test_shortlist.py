@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache, partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from planner.models import from_shape, load_model
 from planner.search import Fixed, ranking, recommend
 from planner.search.request import Request
 from planner.search.scan import search
-from planner.search.shortlist import ALTERED, _rarely_dominated
+from planner.search.shortlist import ALTERED, _rarely_dominated, _staircase
 from planner.search.space import space
 from planner.setup import Setup
 from planner.step.estimate import estimate, totals
@@ -165,3 +166,15 @@ def test_what_is_rarely_dominated_is_never_dropped(values, times):
     for i in range(len(values)):
         if np.sum(values[:i] <= values[i]) < times:
             assert keep[i]
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=60), st.integers(1, 7), st.data())
+def test_a_step_of_the_stairs_is_the_times_th_fastest_of_those_with_clearly_less_memory(memory, times, data):
+    size, n = np.array(memory, dtype=np.float64), len(memory)
+    steps = np.sort(np.array(data.draw(st.lists(st.integers(1, 50), min_size=n, max_size=n)), dtype=np.float64))
+    some = SimpleNamespace(memory_bytes=size, step_time_s=steps)
+    edges = np.arange(1.0, 32.0)
+    found = _staircase(some, times, edges)
+    for edge, step in zip(edges, found, strict=True):
+        less = sorted(steps[size <= edge * (1 - 1e-6)])
+        assert step == (less[times - 1] if len(less) >= times else np.inf)

@@ -226,3 +226,14 @@ def test_what_the_framework_does_not_run():
     found = recommend(setup, fixed=Fixed(schedule=("1f1b",)), **asked)
     answer = why_not(setup, found, {"schedule": "zb-h1", "pp": 2})
     assert (answer.reason, answer.text) == ("settled", "Not searched: only schedule 1f1b was allowed.")
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "interleaved", "zb-h1"])
+def test_the_best_of_a_schedule_is_a_pipeline_however_many_layouts_without_one_are_faster(schedule):
+    """A small model on few GPUs, whose fastest layouts have no pipeline at all: `named` searches pipelines alone."""
+    answer = why(f"schedule={schedule}", "gpt2", 4, 16)
+    named = search("gpt2", 4, 16, schedule=schedule, pp=[2, 4])
+    best = named.estimate.take(named.best[:1])
+    assert answer.other is not None
+    assert int(answer.other.layouts.pp[0]) > 1
+    assert float(answer.other.step_time_s[0]) == pytest.approx(float(best.step_time_s[0]))
