@@ -6,9 +6,9 @@
 
 Each measure is a process of its own. What counts is its processor seconds, its children's too; a search reports its
 own, without start-up. In each round the two take turns, so that other work on the machine hits both alike. Seconds and
-MiB are the least of the rounds, a ratio is the median of the rounds' ratios. Only ratios mean anything. Where a measure
-says how many layouts it searched, its ratio is of seconds a layout, for a commit may search more of them. A first run
-of each, which compiles modules, does not count. What changed by more than 3 % is printed, and every ratio is added to
+MiB are the least of the rounds, a ratio is the median of the rounds' ratios. Only ratios mean anything. A search's
+ratio is of seconds a layout, for a commit may search more of them. A command's first run, which compiles modules, does
+not count. What changed by more than 3 % is printed, and every ratio is added to
 `regression_history.csv` with date and machine, but those of bars.
 """
 
@@ -92,7 +92,7 @@ BARS = {
 }  # fmt: skip
 OF_BARS = {
     "fastest-x160": "fastest x-160 --cluster dgx-a100-80gb --max-gpus 100000",
-    "sweep": f"sweep {ROOT}/benchmarks/sweep_scaling.toml -o {{out}}/sweep.parquet --workers 1 --json",
+    "sweep": f"sweep {ROOT}/benchmarks/sweep_scaling.toml -o {{out}}/sweep.parquet --workers 1",
 }
 
 
@@ -113,7 +113,7 @@ def measured(tree: Path, name: str) -> tuple[float, float, int]:
             errors.seek(0)
             if child.returncode:
                 sys.exit(f"{name} failed in {tree}:\n{errors.read()[-2000:]}")
-            record = json.loads(said.read()) if name in SEARCHES or name == "sweep" else {}
+            record = json.loads(said.read()) if name in SEARCHES else {}
     seconds = record["seconds"] if name in SEARCHES else usage.ru_utime + usage.ru_stime
     return seconds, usage.ru_maxrss / 1024, record.get("layouts", 1)
 
