@@ -4,8 +4,6 @@ Which may move, by GPU architecture, and their physical bounds, stand in `fitted
 leaves out what the runs at hand don't tell. None is a model's, a run's or a source's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, reduce

@@ -5,8 +5,6 @@ measured step time, its soft absolute value on one scale; every source counts al
 Jacobian at the fit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ in the Jacobian; `told` is the share of that variance that they take away. At on
 what a guess between the bounds would have.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Profiles with all figures of one kind moved by a factor of time: what measured runs on one's own machine correct."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar

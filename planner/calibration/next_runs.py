@@ -5,8 +5,6 @@ will measure (Lindley 1956, On a measure of the information provided by an exper
 a step is half the logarithm of how many times smaller the variance of its figures' part becomes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -4,8 +4,6 @@ A rate's figure is the profile's times predicted over measured seconds of the sa
 the median over the large ones. Where the probe says nothing of a figure it stays.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date

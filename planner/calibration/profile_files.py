@@ -4,8 +4,6 @@ The folder is laid out as `hardware_profiles/`; files that it doesn't hold are t
 plain fields, figures with their sources, tables of figures, and the sources that are used.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A fit uses measured runs of one GPU architecture, if predictable; some are held out, others left, with reasons."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Exact: a search discards a row only where every layout of it is known to be out of the answer (`shortlist`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -72,8 +70,7 @@ def bounds(layouts: Layouts, one: OneLayer) -> Bounds:
         at_once=np.minimum(layers_at_once(layouts, share), 1.0), held=least,
     )  # fmt: skip
     return Bounds(
-        step_time_s=layouts.micro_batches * share * work * ROUNDING,
-        memory_bytes=_least(memory.total_bytes) * ROUNDING,
+        step_time_s=layouts.micro_batches * share * work * ROUNDING, memory_bytes=_least(memory.total_bytes) * ROUNDING
     )
 
 

@@ -1,7 +1,5 @@
 """All schedules that a layout allows, each simulated."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

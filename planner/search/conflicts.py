@@ -1,7 +1,5 @@
 """Why a search has nothing to choose from: the settled choices that conflict, the rule, a number of GPUs near by."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice, product

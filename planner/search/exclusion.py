@@ -1,7 +1,5 @@
 """A user writes what a search must leave out: "schedule=zb-*", "recompute=full", "tp=8", "cp"."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase

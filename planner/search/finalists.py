@@ -1,7 +1,5 @@
 """The finalists again, on the exact timeline: for the closed form only bounds uneven stages."""
 
-from __future__ import annotations
-
 from itertools import islice
 from typing import Any
 

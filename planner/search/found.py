@@ -1,8 +1,6 @@
 """A search's findings, what holds its best layouts back, and the layout to run among those too close to tell apart: the
 plainest, likeliest to fit."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

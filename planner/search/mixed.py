@@ -3,8 +3,6 @@
 A pipeline's stages are each on one group, with as many replicas; tensor ranks, stages and layers differ by group.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """One change of a layout makes a neighbour: each that differs in a single decision is estimated."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

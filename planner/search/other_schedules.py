@@ -1,7 +1,5 @@
 """The schedules whose closed form takes long, tried on the best pipelines by simulation alone."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

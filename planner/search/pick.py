@@ -1,7 +1,5 @@
 """The layout to run among those too close to tell apart: the plainest, likeliest to fit. And answers that differ."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

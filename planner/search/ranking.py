@@ -1,7 +1,5 @@
 """Rank every layout: the best, the front of time against memory, and why the rest lost."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import count
 from typing import Any

@@ -1,7 +1,5 @@
 """A pass over a space's layouts by the closed form: what is kept of it for an answer, or a table of some or all."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

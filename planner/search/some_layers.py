@@ -1,7 +1,5 @@
 """Recomputation, or activations in host memory, of as few layers as fit, tried on layouts that recompute all."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The space of layouts: every legal choice for a model on a number of accelerators."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """The layers of one layout split over its stages: by cost, embedding and head counted, within each rank's memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """Why a search did not choose what somebody had in mind: the first reason, and the best layout of that kind."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

@@ -8,8 +8,6 @@ the one that is fetched. The first micro-batch passes layer by layer as they arr
 one in the same way. A framework without prefetch gathers when the first micro-batch is there.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Data-parallel collectives of a step, and what of them hides under compute."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

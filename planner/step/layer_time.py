@@ -1,7 +1,5 @@
 """Seconds of one layer and micro-batch as a step shows them: its passes, what they wait for, what hides under them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

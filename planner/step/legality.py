@@ -1,7 +1,5 @@
 """Layouts are legal by a table of rules, each with its text and where it is broken. Array-first."""
 
-from __future__ import annotations
-
 from functools import reduce
 from typing import Any
 

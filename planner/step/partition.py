@@ -1,7 +1,5 @@
 """Contiguous layers to pipeline stages: the split whose slowest stage is fastest, exactly, by dynamic programming."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Seconds of one micro-batch's passes on a rank or a stage: its layers, its share of the ends, what it waits for."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A table of layouts has pipelines: their sizes, their schedules and these schedules' traits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -4,8 +4,6 @@ Both tables are cut as over tp * pp tensor ranks. The hidden states of a micro-b
 is summed over them, each beside the passes; what the softmax needs of all ranks takes a few numbers a token.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -5,8 +5,6 @@ m sequences in slices on p stages a step takes m times the sum of all t, and (p 
 arXiv 2102.07988, section 3.3, equation 5): long slices fill the pipeline slowly, short ones run below peak.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

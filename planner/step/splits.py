@@ -1,7 +1,5 @@
 """How layers lie on pipeline stages. Array-first, shape (n,)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any

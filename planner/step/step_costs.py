@@ -121,8 +121,7 @@ def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None, alik
     stages = _stages(case, layer, ends, params.total, alike)
     ranks = key_ranks(layouts, stages)
     own = records.largest(
-        [case.ranks.rank(r.layers, r.first, r.last, r.modules, r.dense) for r in ranks],
-        lambda rank: rank.total,
+        [case.ranks.rank(r.layers, r.first, r.last, r.modules, r.dense) for r in ranks], lambda rank: rank.total
     )
     reduce_s, gather_s, gather_link_s = _data_collectives(case, own, [rank.layers for rank in ranks])
     return StepCosts(

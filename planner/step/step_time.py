@@ -1,7 +1,5 @@
 """`step_time`: seconds of a step by cause."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields, replace
 
 import numpy as np

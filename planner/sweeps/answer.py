@@ -1,7 +1,5 @@
 """A chunk of a sweep answered: each search made, a row for each of its cases. This is what workers run."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

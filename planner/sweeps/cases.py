@@ -1,7 +1,5 @@
 """A sweep's cases: every combination of its axes, by number; and the searches that answer several cases at once."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod

@@ -1,7 +1,5 @@
 """The columns of a sweep's results: name, kind, unit and meaning, in one table for the file and its docs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """The scheduler of a cluster: chunks as tasks of a Dask cluster that runs already, which does a dead worker's again."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Generator, Iterator
 from itertools import islice

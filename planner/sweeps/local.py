@@ -1,7 +1,5 @@
 """The scheduler of one machine: a process a core, each with one chunk at a time; a dead one's chunk is done again."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

@@ -4,8 +4,6 @@ A part is written elsewhere and renamed, so a process killed at any moment leave
 which sweep they belong to; parts of another are never mixed in. A lock that ends with its process keeps two runs apart.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """A sweep run to its end: chunks that aren't done are answered, kept as parts, and joined into one file."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing

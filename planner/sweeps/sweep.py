@@ -1,7 +1,5 @@
 """A sweep: its file, everything that it names checked; its cases, and from their names what each search needs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product

@@ -1,7 +1,5 @@
 """Versions must be the same wherever a sweep's rows are computed, so that they don't depend on who computes them."""
 
-from __future__ import annotations
-
 import hashlib
 import platform
 from collections.abc import Mapping

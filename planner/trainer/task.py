@@ -166,7 +166,4 @@ def _experts(task: Task) -> Rules:
         experts and tp > 1 and not task.sequence_parallel and not task.picks,
         f"tp is {tp} with experts; the trainer then needs sequence parallelism, or ppmoe",
     )
-    yield (
-        experts and slices > 1,
-        f"{slices} sequence slices with experts; the trainer balances whole sequences",
-    )
+    yield (experts and slices > 1, f"{slices} sequence slices with experts; the trainer balances whole sequences")

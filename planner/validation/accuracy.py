@@ -1,7 +1,5 @@
 """How far predictions have been from measured runs: scores by source, and one sentence for a recommendation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache

@@ -24,8 +24,6 @@ taken as FSDP's; those with ZeRO-3 and without it, or with ZeRO 1 or 2, on clust
 Megatron-DeepSpeed's; others as the cluster's usual framework.
 """
 
-from __future__ import annotations
-
 from itertools import product
 from pathlib import Path
 from typing import Any

@@ -7,8 +7,6 @@ agree, and foretells an error only so far: errors of runs that differ in a trait
 place (`benchmarks/cross_validate.py`). A trait that other publications' runs have widens by what they leave open of it.
 """
 
-from __future__ import annotations
-
 from functools import cache, lru_cache
 from statistics import NormalDist
 from typing import Any

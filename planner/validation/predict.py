@@ -3,8 +3,6 @@
 Profiles of one's own stand in the place of the shipped ones of the same names (`loaders`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial

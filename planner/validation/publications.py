@@ -1,7 +1,5 @@
 """The publications of the shipped measured runs, and their licences."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache

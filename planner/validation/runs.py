@@ -1,8 +1,6 @@
 """Measured runs: one CSV format, read with faults that name file, line and column; and what a source says of its runs
 in `measured_runs/software.toml`: software, cluster, kernel, memory, tables."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

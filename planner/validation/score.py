@@ -3,8 +3,6 @@
 And predictions as CSV text, a row a run.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from typing import Any

@@ -4,8 +4,6 @@ What waits for what: `planner.step.chunk_gathers`. Operations of one chunk that 
 visit: they share one gather and one reduction, as in the trainer's executor.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The critical path of a timeline, named: which rank's and stage's operations the step waited for."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

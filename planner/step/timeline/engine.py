@@ -9,8 +9,6 @@ import of the compiler. Where there are many lanes they run in waves (`waves`), 
 be done first is taken.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from functools import cache

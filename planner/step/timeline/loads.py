@@ -1,7 +1,5 @@
 """Loads of one layout for its exact timeline: the seconds of each stage, and what each rank holds."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`simulate_all(setup, layouts)`: the exact steps of many layouts, whose timelines run side by side."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Iterator
 from dataclasses import replace

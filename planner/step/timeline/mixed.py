@@ -1,7 +1,5 @@
 """The timeline of a pipeline whose stages lie on different machines: each stage as on its own, simulated together."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

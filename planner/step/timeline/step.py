@@ -6,8 +6,6 @@ charges to a pass (exposed tensor collectives, sends, ZeRO-3 gathers) lasts here
 stages both give the same step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -93,11 +91,7 @@ class StepSimulation:
 
 
 def simulate(
-    setup: Setup,
-    layouts: Layouts,
-    *,
-    order: Order | None = None,
-    slices: Sequence[int] | None = None,
+    setup: Setup, layouts: Layouts, *, order: Order | None = None, slices: Sequence[int] | None = None
 ) -> StepSimulation:
     """The timeline of one layout; `order` replaces the schedule's own (a user's schedule).
 

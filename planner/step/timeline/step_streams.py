@@ -1,7 +1,5 @@
 """`simulate_streams`: a layout's step whose transfers and collectives queue on links and slow compute down."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

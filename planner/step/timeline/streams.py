@@ -6,8 +6,6 @@ its gradients with its last backward. A lane runs strictly in order: a reduction
 behind it. While a link of a rank is busy its compute may run slower, by a stated factor.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -4,8 +4,6 @@ The closed form ranks the many layouts of a search. It stays the answer without 
 for steps of more than `MOST_OPERATIONS`, which take seconds to simulate and whose bubbles are small.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The timeline of a schedule: when each operation runs for given durations, what ranks hold, what was waited for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

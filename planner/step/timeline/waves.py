@@ -4,8 +4,6 @@ The same times as the engine's, bit for bit, for the order in which operations a
 some ten numpy calls whatever its width, so this pays for wide tables: long pipelines, or many steps side by side.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
