@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from planner.training_time.largest import LargestQuestion
 
 __all__ = [
-    "batch_of_tokens", "careful", "largest_question", "load_setup", "numerics", "one_layout", "request",
+    "batch_of_tokens", "careful", "largest_question", "load_setup", "numerics", "one_layout", "search_request",
     "what_is_fixed", "whole", "word",
 ]  # fmt: skip
 
@@ -201,7 +201,7 @@ def careful(
     return replace(setup, cluster=replace(setup.cluster, accelerator=accelerator)), fixed
 
 
-def request(
+def search_request(
     setup: Setup, *, gpus: int = 1, batch: int = 1, precision: str | None = None, attention: str | None = None,
     **choices: Any,
 ) -> tuple[Setup, Request]:  # fmt: skip
@@ -211,8 +211,10 @@ def request(
     """
     number, kernel = numerics(setup.cluster, precision, attention)
     setup, fixed = careful(setup, precision=number, **choices)
-    asked = Request.of(setup.framework, gpus=gpus, global_batch=batch, precision=number, attention=kernel, fixed=fixed)
-    return setup, asked
+    request = Request.of(
+        setup.framework, gpus=gpus, global_batch=batch, precision=number, attention=kernel, fixed=fixed
+    )
+    return setup, request
 
 
 def largest_question(
@@ -230,12 +232,12 @@ def largest_question(
 
     shape = Shape(aspect=aspect, experts=experts, seq_len=seq_len)
     setup = Setup(shape_of(COMPUTES[0], shape), cluster, load_framework(framework or cluster.framework))
-    setup, asked = request(setup, **choices)
-    check_tokens(asked.fixed, False, "full")
+    setup, request = search_request(setup, **choices)
+    check_tokens(request.fixed, False, "full")
     return LargestQuestion(
         cluster=setup.cluster, framework=setup.framework, shape=shape, assumptions=assume(cluster, given),
         deadline_s=months * MONTH, max_gpus=gpus, max_power_w=None if power_mw is None else power_mw * MEGA,
-        max_cost=max_cost, batch_law=critical_batch_law, rule=batch_rule, asked=asked,
+        max_cost=max_cost, batch_law=critical_batch_law, rule=batch_rule, request=request,
     )  # fmt: skip
 
 

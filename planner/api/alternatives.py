@@ -40,11 +40,11 @@ def faster_elsewhere(setup: Setup, found: Recommendation, free: Sequence[str]) -
     lacks = {name: None for name in free if getattr(setup.framework.runs, name)}
     if not lacks or not len(found.best):
         return None
-    asked, tp = found.asked, found.estimate.layouts.tp[found.best]
+    request, tp = found.request, found.estimate.layouts.tp[found.best]
     only: dict[str, Any] = {**lacks, "tp": tuple(np.unique(tp).tolist())}
     worth = WORTH_SAYING * float(found.estimate.step_time_s[found.best[0]])
     try:
-        other = replace(asked, fixed=replace(asked.fixed, **only))
+        other = replace(request, fixed=replace(request.fixed, **only))
         wider = search(setup, **other.question, top=1, plainest=True, reach_s=worth)
     except LayoutError:  # nothing is that fast
         return None
@@ -52,11 +52,11 @@ def faster_elsewhere(setup: Setup, found: Recommendation, free: Sequence[str]) -
     return best if best is not None and best.step_time_s < worth else None
 
 
-def fewest_gpus(setup: Setup, asked: Request) -> int | None:
+def fewest_gpus(setup: Setup, request: Request) -> int | None:
     """The fewest of 2, 4, 8, ... times a question's GPUs on which a layout fits; None where it fits on none."""
-    for gpus in (asked.gpus << k for k in range(1, DOUBLINGS + 1)):
+    for gpus in (request.gpus << k for k in range(1, DOUBLINGS + 1)):
         try:
-            found = search(setup, **asked.sized(gpus, asked.global_batch).question, top=1, objective="memory")
+            found = search(setup, **request.sized(gpus, request.global_batch).question, top=1, objective="memory")
         except (InputError, LayoutError):  # more GPUs than the cluster has, or a number that nothing divides
             continue
         if len(found.best):
@@ -70,7 +70,7 @@ def reasons(plan: Plan) -> list[str]:
     if not len(found.best):
         return []
     best = found.estimate.take(found.best[:1])
-    changed = one_change(plan.setup, best.layouts, found.asked.fixed, found.asked.attention.name.lower())
+    changed = one_change(plan.setup, best.layouts, found.request.fixed, found.request.attention.name.lower())
     if changed is None:
         return []
     row = best.layouts.row(0)
@@ -79,7 +79,7 @@ def reasons(plan: Plan) -> list[str]:
     for i, change in enumerate(said):
         share = float(changed.estimate.step_time_s[i] / best.step_time_s[0]) - 1.0
         told = abs(share) >= LEAST if changed.estimate.fits[i] else share < -EQUAL
-        asked_for = found.asked.fixed.offload or "offload_optimizer" not in change
+        asked_for = found.request.fixed.offload or "offload_optimizer" not in change
         if told and asked_for and not change.keys() & {"grad_dtype", "attention"}:
             nearest[tuple(change)] = min(nearest.get(tuple(change), (np.inf, i)), (share, i))
     return [_sentence(best, changed, i, said[i], row) for _, i in sorted(nearest.values())[:MOST_REASONS]]

@@ -57,8 +57,8 @@ def review_deepspeed(
         raise InputError("MODEL is missing; DeepSpeed's configuration has no model: name it")
     if gpus is None:
         raise InputError("--gpus is missing; DeepSpeed's configuration doesn't say how many GPUs the job has")
-    asked = load_setup(model, cluster, network=network, framework=framework, seq_len=seq_len)
-    return _answer(deepspeed_run(path, asked, gpus=gpus, **python), get_target("deepspeed"))
+    setup = load_setup(model, cluster, network=network, framework=framework, seq_len=seq_len)
+    return _answer(deepspeed_run(path, setup, gpus=gpus, **python), get_target("deepspeed"))
 
 
 def _answer(run: ExistingRun, target: Target) -> Answer:
@@ -75,17 +75,17 @@ def _review(run: ExistingRun, target: Target) -> Review:
     own = timed_estimate(setup, run.layouts)
     row = run.layouts.row(0)
     same = {name: row[name] for name in SHARED}
-    held, asked = held_request(
+    held, request = held_request(
         run.profile, target.name, gpus=int(run.layouts.gpus[0]), batch=row["global_batch"],
         precision=row["precision"], allow_offload=row["offload_optimizer"], **same,
     )  # fmt: skip
-    found = recommend(held, **asked.question, top=1, plainest=True)
+    found = recommend(held, **request.question, top=1, plainest=True)
     best = None
     if len(found.best):
         best = timed_estimate(run.profile, found.estimate.layouts.take(found.best[:1]))
     fits, step = bool(own.fits[0]), float(own.step_time_s[0])
     helps = [
-        s for s in _suggestions(run, asked.fixed)
+        s for s in _suggestions(run, request.fixed)
         if s.fits and (not fits or s.step_time_s < (1.0 - WORTH_IT) * step)
     ]  # fmt: skip
     return Review(

@@ -8,7 +8,7 @@ from planner.base.files import is_path
 from planner.base.lookup import same_name
 from planner.choices.table import CHOICES
 from planner.hardware import profile_names
-from planner.question import load_setup, request
+from planner.question import load_setup, search_request
 from planner.search.request import Request
 from planner.setup import Setup
 
@@ -42,18 +42,18 @@ def setup_under(model: Any, cluster: Any, framework: str | None, **more: Any) ->
 
 
 def held_request(setup: Setup, base: str | None = None, **question: Any) -> tuple[Setup, Request]:
-    """The setup and what its search is asked (`planner.question.request`), held to the setup's export.
+    """The setup and what its search is asked (`planner.question.search_request`), held to the setup's export.
 
-    base: the user's own recipe, where that framework builds on one. question: as of `planner.question.request`.
+    base: the user's own recipe, where that framework builds on one. question: as of `planner.question.search_request`.
 
     Raises LayoutError if the framework can run none of the model, or nothing of what the user has settled.
     """
     if setup.export is None:
-        return request(setup, **question)
+        return search_request(setup, **question)
     from planner.exporters.plan_export import get_target
 
-    setup, asked = request(setup, **(question | {"any_framework": True}))
+    setup, request = search_request(setup, **(question | {"any_framework": True}))
     target = get_target(str(setup.export))
-    target.check_question(setup.model, asked.precision.name.lower(), base)
-    target.check_training(CHOICES["train"].plain(dict(asked.fixed.shared).get("train", 0)))
-    return setup, replace(asked, fixed=target.only(asked.fixed))
+    target.check_question(setup.model, request.precision.name.lower(), base)
+    target.check_training(CHOICES["train"].plain(dict(request.fixed.shared).get("train", 0)))
+    return setup, replace(request, fixed=target.only(request.fixed))

@@ -12,7 +12,7 @@ from planner.api.layout_estimate import LayoutEstimate, closing, closing_record
 from planner.base.errors import InputError, UnknownNameError
 from planner.choices.choice import real
 from planner.hardware import load_link
-from planner.question import largest_question, request, whole
+from planner.question import largest_question, search_request, whole
 from planner.report.largest import draw_largest, largest_record, largest_view
 from planner.report.network import draw_network, network_record, network_view
 from planner.report.plain_table import stacked
@@ -78,12 +78,12 @@ def network(
     for name, value in (("price", price), ("network_price", network_price)):
         if value is not None:
             real(name, value, least=0.0, most=1e6)
-    setup, question = request(setup_of(model, cluster, framework), gpus=gpus, batch=batch, **choices)
+    setup, question = search_request(setup_of(model, cluster, framework), gpus=gpus, batch=batch, **choices)
     own = setup.cluster
     if gpus <= own.gpus_per_node:
         raise InputError(f"gpus is {gpus}; allowed: more than the {own.gpus_per_node} of one node, for a network")
     given = frozenset(name for name, value in choices.items() if value is not None)
-    case = NetworkCase(setup=setup, axis=AXES[along], asked=question, given=given)
+    case = NetworkCase(setup=setup, axis=AXES[along], request=question, given=given)
     found = curve(case)
     needs = [need_of(case, name, settles) for name, settles in STRATEGIES.items()]
     both = ways(case, replace(own, network=load_link(slow))) if along == "bandwidth" else ()

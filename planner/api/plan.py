@@ -96,7 +96,7 @@ class Plan(Shown, Sequence[LayoutEstimate]):
     @cached_property
     def fewest_gpus(self) -> int | None:
         """The fewest of 2, 4, 8, ... times the GPUs on which something fits, where nothing fits on these."""
-        return None if len(self) else fewest_gpus(self.setup, self.found.asked)
+        return None if len(self) else fewest_gpus(self.setup, self.found.request)
 
     @property
     def searched(self) -> int:
@@ -224,7 +224,7 @@ class Plan(Shown, Sequence[LayoutEstimate]):
         if not everything:
             return layout_frame(found.estimate, found.best)
         ran = found.estimate.take(np.flatnonzero(found.estimate.simulated))
-        every = every_estimate(setup, found.asked, ran)
+        every = every_estimate(setup, found.request, ran)
         return layout_frame(every, slice(None))
 
     def plot(self) -> Figure:

@@ -56,9 +56,13 @@ def search_plan(
     """The plan for a question; choices: what the search may choose from, by name. Raises as `recommend`."""
     whole("gpus", gpus)
     whole("global_batch", global_batch)
-    setup, asked = held_request(setup, base, gpus=gpus, batch=global_batch, **choices)
+    setup, request = held_request(setup, base, gpus=gpus, batch=global_batch, **choices)
     found = rank_layouts(
-        setup, **asked.question, top=whole("top", top, most=1000), objective=word("objective", objective), plainest=True
+        setup,
+        **request.question,
+        top=whole("top", top, most=1000),
+        objective=word("objective", objective),
+        plainest=True,
     )
     # `Plan.elsewhere` says what would be faster with any framework.
     elsewhere_is_pointless = objective == "memory" or setup.export is not None or bool(choices.get("any_framework"))

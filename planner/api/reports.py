@@ -55,7 +55,7 @@ def gather_report(
     command: what made the report. aim: what is trained, None: without the curve of the shortest time. working: told
     what is being done, around it.
     """
-    setup, found, asked, curve = plan.setup, plan.found, plan.found.asked, None
+    setup, found, request, curve = plan.setup, plan.found, plan.found.request, None
     architecture = setup.cluster.accelerator.efficiency.name
     if aim is not None:
         with working("searching the shortest time to train"):
@@ -66,13 +66,13 @@ def gather_report(
             steps = simulate_shown(setup, found)
     return PlanReport(
         version=__version__,
-        title=question_title(setup, asked.gpus, asked.global_batch),
+        title=question_title(setup, request.gpus, request.global_batch),
         command=command,
         model=setup.model,
         cluster=setup.cluster,
         framework=setup.framework,
         found=found,
-        others=None if brief else sample(setup, asked, every=-(-found.legal // MOST_OTHERS)),
+        others=None if brief else sample(setup, request, every=-(-found.legal // MOST_OTHERS)),
         steps=steps,
         intervals_s={i: interval_s(setup, found.estimate, i) for i in shown_layouts(found)},
         accuracy=_accuracy(architecture),
@@ -108,10 +108,10 @@ def simulate_shown(setup: Setup, found: Recommendation) -> dict[int, StepSimulat
 
 def shortest_times(setup: Setup, found: Recommendation, aim: Goal) -> Curve:
     """The shortest training times on up to `MORE_GPUS` times the accelerators asked for, as the cluster allows."""
-    asked, curve = found.asked, _training(setup, found, aim)
-    most = min(setup.cluster.max_gpus or MOST_GPUS, MOST_GPUS, max(MORE_GPUS * asked.gpus, LEAST_GPUS))
+    request, curve = found.request, _training(setup, found, aim)
+    most = min(setup.cluster.max_gpus or MOST_GPUS, MOST_GPUS, max(MORE_GPUS * request.gpus, LEAST_GPUS))
     try:
-        free = replace(asked, fixed=Fixed())
+        free = replace(request, fixed=Fixed())
         fastest = plan_fastest(curve.case, strategy("3d"), free, max_gpus=most)
     except LayoutError as error:
         return replace(curve, none=str(error))
@@ -120,10 +120,10 @@ def shortest_times(setup: Setup, found: Recommendation, aim: Goal) -> Curve:
 
 def _training(setup: Setup, found: Recommendation, aim: Goal) -> Curve:
     """The training with the recommended layout on the accelerators asked for, and no search beside it."""
-    case, asked, own = TrainingCase(setup=setup, goal=aim, assumptions=assume(setup.cluster)), found.asked, None
+    case, request, own = TrainingCase(setup=setup, goal=aim, assumptions=assume(setup.cluster)), found.request, None
     if len(found.best):
         step = found.estimate.step_time_s[found.best[0]]
-        own, _, _ = run_of(case, step, gpus=asked.gpus, batch=asked.global_batch)
+        own, _, _ = run_of(case, step, gpus=request.gpus, batch=request.global_batch)
     return Curve(found=None, none="", case=case, own=own)
 
 

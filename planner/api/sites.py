@@ -12,7 +12,7 @@ from planner.choices.choice import real
 from planner.hardware.groups import MixedCluster, load_mixed
 from planner.layouts import Layouts
 from planner.models import Transformer
-from planner.question import check_tokens, load_setup, request, whole
+from planner.question import check_tokens, load_setup, search_request, whole
 from planner.report.sites import mixed_record, mixed_view, sites_record, sites_view
 from planner.scaling.laws import get_replica_law
 from planner.scaling.loss import beyond_fit
@@ -56,12 +56,13 @@ def training_on_sites(
         raise InputError(f"bits is {bits}; allowed: {', '.join(map(str, BITS))}")
     layers = int(setup.model.num_layers)
     shares = math.ceil(layers / LAYERS_A_SHARE) if shares is None else whole("shares", shares, most=layers)
-    setup, asked = request(setup, **choices)
-    check_tokens(asked.fixed, goal.origin == "given")
+    setup, request = search_request(setup, **choices)
+    check_tokens(request.fixed, goal.origin == "given")
+    shared = dict(request.fixed.shared)
     rates = tuple(r * GBIT for r in (gbit if len(gbit) > 1 else list(gbit) * len(sites)))
     case = SitesCase(
         setup=setup, goal=goal, assumptions=assume(setup.cluster, given),
-        sites=Sites(gpus=tuple(sites), bytes_per_s=rates, latency_s=latency_ms / 1e3), batch=batch, asked=asked,
+        sites=Sites(gpus=tuple(sites), bytes_per_s=rates, latency_s=latency_ms / 1e3), batch=batch, request=request,
         law=get_replica_law(replica_law), every=sync_every, shares=shares,
         bits=float(bits), overlap_steps=overlap_steps, exact_tokens=exact_tokens,
     )  # fmt: skip
@@ -71,7 +72,7 @@ def training_on_sites(
         case, ways, best=None if best is None else best.name, loss_nats=goal.target.loss, busy=BUSY,
         extrapolations=[
             *beyond_fit(case.law, goal.target.parameters, len(sites), sync_every),
-            *([f"{case.law.name}: of whole models, not of adapters"] if dict(asked.fixed.shared).get("train") else []),
+            *([f"{case.law.name}: of whole models, not of adapters"] if shared.get("train") else []),
         ],
     )  # fmt: skip
     return Answer("", record, sites_view(case, record))
@@ -83,22 +84,22 @@ def question(mixed: MixedCluster, model: Transformer | str, batch: int, framewor
     Raises InputError if the groups' usual precisions differ; UnknownNameError and FileFormatError as `load_setup`.
     """
     name = framework or mixed.groups[0].cluster.framework
-    held = [request(load_setup(model, g.cluster, framework=name), gpus=g.gpus) for g in mixed.groups]
-    precisions = sorted({asked.precision.name.lower() for _, asked in held})
+    held = [search_request(load_setup(model, g.cluster, framework=name), gpus=g.gpus) for g in mixed.groups]
+    precisions = sorted({request.precision.name.lower() for _, request in held})
     if len(precisions) > 1:
         raise InputError(
             f"the groups of {mixed.name} train in {', '.join(precisions)}; allowed: groups of one precision"
         )
 
     def alone(g: int, part: int) -> tuple[float, Layouts]:
-        setup, asked = held[g]
-        best = best_of(setup, asked.sized(asked.gpus, part))
+        setup, request = held[g]
+        best = best_of(setup, request.sized(request.gpus, part))
         return float(best.step_time_s[0]), best.layouts
 
     return MixedQuestion(
         setups=tuple(setup for setup, _ in held), gpus=tuple(g.gpus for g in mixed.groups), batch=batch,
         network=mixed.network, alone=alone,
-        numerics=tuple({"precision": asked.precision, "attention": asked.attention} for _, asked in held),
+        numerics=tuple({"precision": request.precision, "attention": request.attention} for _, request in held),
     )  # fmt: skip
 
 

@@ -46,10 +46,10 @@ def training_time(
     Raises InputError or UnknownNameError if a value is out of range or of another kind, or a name is unknown;
     LayoutError if no layout is legal, or none fits in memory.
     """
-    setup, asked = held_request(setup, **choices)
-    check_tokens(asked.fixed, goal.origin == "given")
+    setup, request = held_request(setup, **choices)
+    check_tokens(request.fixed, goal.origin == "given")
     case = TrainingCase(setup=setup, goal=goal, assumptions=assume(setup.cluster, given))
-    plan = plan_time(case, asked, gpus=gpus, batch=batch, exact_tokens=exact_tokens)
+    plan = plan_time(case, request, gpus=gpus, batch=batch, exact_tokens=exact_tokens)
     one, factors = _factors(plan)
     record = question_record(setup, gpus) | time_record(plan, factors) | closing_record(one)
     title = f"{setup.model.name} on {gpus:,} GPUs of {setup.cluster.name}"
@@ -75,8 +75,8 @@ def fewest_gpus(
 
     Raises as `training_time`.
     """
-    setup, asked = held_request(setup, **choices)
-    check_tokens(asked.fixed, goal.origin == "given")
+    setup, request = held_request(setup, **choices)
+    check_tokens(request.fixed, goal.origin == "given")
     cluster = setup.cluster
     case = TrainingCase(setup=setup, goal=goal, assumptions=assume(cluster, given))
     most = cluster.max_gpus or MOST_GPUS if max_gpus is None else whole("max_gpus", max_gpus)
@@ -84,7 +84,7 @@ def fewest_gpus(
     case.assumptions.check_cost(max_cost, cluster.accelerator.name)
 
     def plan_of(gpus: int) -> TrainingPlan:
-        return plan_time(case, asked, gpus=gpus, batch=batch, exact_tokens=exact_tokens)
+        return plan_time(case, request, gpus=gpus, batch=batch, exact_tokens=exact_tokens)
 
     found = fewest(plan_of, cluster.gpus_per_node, most=most, days=days, max_cost=max_cost)
     record = {"model": setup.model.name, "cluster": cluster.name} | fewest_record(found, days=days, max_cost=max_cost)
@@ -100,9 +100,9 @@ def explain(setup: Setup, goal: Goal, given: Given, *, gpus: int, batch: int, **
 
     Raises as `training_time`.
     """
-    setup, asked = held_request(setup, gpus=gpus, batch=batch, **choices)
+    setup, request = held_request(setup, gpus=gpus, batch=batch, **choices)
     case = TrainingCase(setup=setup, goal=goal, assumptions=assume(setup.cluster, given))
-    found = recommend(setup, **asked.question, top=1, rivals=RIVALS, plainest=True)
+    found = recommend(setup, **request.question, top=1, rivals=RIVALS, plainest=True)
     if not len(found.best):
         raise LayoutError(f"no layout of {setup.model.name} on gpus {gpus} fits in memory; give more GPUs")
     result = sensitivity(case, found)
@@ -137,12 +137,12 @@ def fastest(
         for strategy in strategies:
             # A strategy's schedule is the user's word, whether the framework runs it or not.
             schedule = choices.get("schedule") or strategy.settles.get("schedule")
-            setup, asked = held_request(own, **(choices | {"schedule": schedule}))
-            check_tokens(asked.fixed, goal.origin == "given")
+            setup, request = held_request(own, **(choices | {"schedule": schedule}))
+            check_tokens(request.fixed, goal.origin == "given")
             case = TrainingCase(setup=setup, goal=goal, assumptions=assumptions)
             try:
                 most = max_gpus if max_gpus is not None else cluster.max_gpus or MOST_GPUS
-                found: Fastest | str = plan_fastest(case, strategy, asked, max_gpus=most, max_cost=max_cost)
+                found: Fastest | str = plan_fastest(case, strategy, request, max_gpus=most, max_cost=max_cost)
             except LayoutError as error:
                 if len(clusters) * len(strategies) == 1:
                     raise

@@ -96,11 +96,11 @@ def _candidates(setup: Setup, found: Recommendation) -> Layouts | None:
 
     What the question settles holds for them too.
     """
-    asked, out = found.asked, []
-    sizes = [setup.cluster.gpus_per_node << k for k in range(asked.gpus.bit_length())]
-    for gpus in [n for n in sizes if n < asked.gpus] + [asked.gpus]:
+    request, out = found.request, []
+    sizes = [setup.cluster.gpus_per_node << k for k in range(request.gpus.bit_length())]
+    for gpus in [n for n in sizes if n < request.gpus] + [request.gpus]:
         try:
-            part = asked.sized(gpus, max(asked.global_batch * gpus // asked.gpus, 1))
+            part = request.sized(gpus, max(request.global_batch * gpus // request.gpus, 1))
             few = search(setup, **part.question, rivals=RIVALS, plainest=True)
         except (InputError, LayoutError):  # numbers that nothing divides
             continue

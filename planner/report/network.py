@@ -27,7 +27,7 @@ def network_record(
 ) -> dict[str, Any]:  # fmt: skip
     """The curve with its marks, the network that suffices, what each strategy needs, the first paper's question."""
     cluster, model = case.setup.cluster, case.setup.model
-    gpus, batch = case.asked.gpus, case.asked.global_batch
+    gpus, batch = case.request.gpus, case.request.global_batch
     tokens = batch * float(model.seq_len)
     nodes = -(-gpus // cluster.gpus_per_node)
     link = cluster.network.bandwidth_bytes_per_s / GBIT
@@ -62,7 +62,7 @@ def _way(w: NetworkWay, case: NetworkCase) -> dict[str, Any]:
     held = " ".join(f"--{k} {','.join(map(str, v))}" for k, v in w.settles.items())
     command = (
         f"planner recommend {case.setup.model.name} --cluster {case.setup.cluster.name.split(' ')[0]} "
-        f"--network {w.network} --gpus {case.asked.gpus} --global-batch {case.asked.global_batch} "
+        f"--network {w.network} --gpus {case.request.gpus} --global-batch {case.request.global_batch} "
         f"--framework {case.setup.framework.name} {held}"
     )
     text = None if w.layouts is None else layout_text(w.layouts.row(0))

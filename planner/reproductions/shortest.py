@@ -51,8 +51,8 @@ def paper_question(name: str, framework: str | None = None) -> Question:
 def shortest(question: Question, plan: str, max_gpus: int) -> Fastest:
     """The shortest time by a strategy on at most so many GPUs. Raises LayoutError if nothing fits in memory."""
     setup, cluster = question.setup, question.setup.cluster
-    asked = Request.of(setup.framework, precision=default_precision(cluster), attention=default_attention(cluster))
-    return plan_fastest(question, strategy(plan), asked, max_gpus=max_gpus)
+    request = Request.of(setup.framework, precision=default_precision(cluster), attention=default_attention(cluster))
+    return plan_fastest(question, strategy(plan), request, max_gpus=max_gpus)
 
 
 PARTS = (

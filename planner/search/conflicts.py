@@ -24,20 +24,20 @@ Legal = Callable[[Fixed, int], bool]
 """Whether so many accelerators have a legal layout within what is settled."""
 
 
-def no_layout(model: Transformer, cluster: Cluster, asked: Request, legal: Legal) -> LayoutError:
+def no_layout(model: Transformer, cluster: Cluster, request: Request, legal: Legal) -> LayoutError:
     """The error for a search without a legal layout."""
-    settled = _conflicting(asked, legal)
-    text = f"no legal layout of {model.name} on gpus {asked.gpus} with global_batch {asked.global_batch}"
+    settled = _conflicting(request, legal)
+    text = f"no legal layout of {model.name} on gpus {request.gpus} with global_batch {request.global_batch}"
     if settled:
         text += " and " + ", ".join(f"{key} {' or '.join(map(_word, values))}" for key, values in settled.items())
-        rule = _rule(model, cluster, asked, settled)
+        rule = _rule(model, cluster, request, settled)
         text += f": {rule}" if rule else ""
-    given = {name: code for name, code in asked.fixed.shared if code != CHOICES[name].default}
+    given = {name: code for name, code in request.fixed.shared if code != CHOICES[name].default}
     shared = {name: CHOICES[name].plain(code) for name, code in given.items()}
-    if shared and not settled and legal(replace(asked.fixed, shared=()), asked.gpus):
-        said, rule = ", ".join(f"{name} {value}" for name, value in shared.items()), _rule(model, cluster, asked, {})
+    if shared and not settled and legal(replace(request.fixed, shared=()), request.gpus):
+        said, rule = ", ".join(f"{name} {value}" for name, value in shared.items()), _rule(model, cluster, request, {})
         return LayoutError(f"{text} and {said}{f': {rule}' if rule else ''}; leave out {' or '.join(shared)}")
-    near = _nearby(asked, legal)
+    near = _nearby(request, legal)
     if near is not None:
         return LayoutError(f"{text}; a legal number near by is {near}")
     if list(settled) == ["excluded"]:
@@ -46,45 +46,45 @@ def no_layout(model: Transformer, cluster: Cluster, asked: Request, legal: Legal
     return LayoutError(f"{text}; {remedy if settled else 'give a batch with more divisors'}")
 
 
-def _conflicting(asked: Request, legal: Legal) -> dict[str, tuple[Any, ...]]:
+def _conflicting(request: Request, legal: Legal) -> dict[str, tuple[Any, ...]]:
     """Settled choices without a legal layout, none of which can be left out of them: with any other there is one."""
-    fixed = asked.fixed
+    fixed = request.fixed
     settled: dict[str, tuple[Any, ...]] = {**fixed.settled, **({"excluded": fixed.excluded} if fixed.excluded else {})}
     for name in tuple(settled):
         left_out: dict[str, Any] = {name: () if name == "excluded" else None}
         if name == "schedule":
             left_out["pipelined"] = False
         freer = replace(fixed, **left_out)
-        if not legal(freer, asked.gpus):
+        if not legal(freer, request.gpus):
             fixed = freer
             del settled[name]
     return settled
 
 
-def _nearby(asked: Request, legal: Legal) -> int | None:
+def _nearby(request: Request, legal: Legal) -> int | None:
     """The number of accelerators closest to the one asked for that has a legal layout with all that is settled."""
     for step in range(1, AROUND + 1):
-        for n in (asked.gpus - step, asked.gpus + step):
-            if n >= 1 and legal(asked.fixed, n):
+        for n in (request.gpus - step, request.gpus + step):
+            if n >= 1 and legal(request.fixed, n):
                 return n
     return None
 
 
-def _rule(model: Transformer, cluster: Cluster, asked: Request, settled: dict[str, tuple[Any, ...]]) -> str:
+def _rule(model: Transformer, cluster: Cluster, request: Request, settled: dict[str, tuple[Any, ...]]) -> str:
     """The rule that every layout with these choices breaks, or nothing where none is broken by all."""
     if "excluded" in settled:
         return ""
     sets = [dict(zip(settled, values, strict=True)) for values in islice(product(*settled.values()), MOST_VALUES)]
-    every = [row for wanted in sets for row in _rows(asked, wanted)]
+    every = [row for wanted in sets for row in _rows(request, wanted)]
     if not every:
         given = [key for key in DEGREES if key in settled]
         whole = "be" if len(given) == len(DEGREES) else "divide"
         return f"{' * '.join(given)} must {whole} gpus"
-    rows = [row for row in every if row["pp"] > asked.fixed.pipelined] or every
+    rows = [row for row in every if row["pp"] > request.fixed.pipelined] or every
     columns: dict[str, Any] = {key: [row[key] for row in rows] for key in rows[0]}
     layouts = Layouts.of(
-        **columns, global_batch=asked.global_batch, attention=asked.attention, precision=asked.precision,
-        **dict(asked.fixed.shared),
+        **columns, global_batch=request.global_batch, attention=request.attention, precision=request.precision,
+        **dict(request.fixed.shared),
     )  # fmt: skip
     for rule in rules(model, cluster, layouts):
         # Rules of a schedule begin with its name, and count where it was asked for.
@@ -98,13 +98,13 @@ def _rule(model: Transformer, cluster: Cluster, asked: Request, settled: dict[st
     return ""
 
 
-def _rows(asked: Request, wanted: dict[str, Any]) -> list[dict[str, Any]]:
+def _rows(request: Request, wanted: dict[str, Any]) -> list[dict[str, Any]]:
     """Layouts with these choices, legal or not: every way to share out the accelerators that are left."""
     schedule = get_schedule(
         wanted.get("schedule") or ("interleaved" if wanted.get("virtual_stages", 1) > 1 else "1f1b")
     )
     base = {"schedule": schedule.name, "zero": 0, "sequence_parallel": "etp" in wanted} | schedule.least_size
-    return [base | some | wanted for some in degrees_left(asked.gpus, wanted)]
+    return [base | some | wanted for some in degrees_left(request.gpus, wanted)]
 
 
 def _word(value: Any) -> str:

@@ -30,7 +30,7 @@ class Recommendation:
     ties: how many more fitting layouts are within 1 % of the best by the objective (up to 65,536).
     """
 
-    asked: Request
+    request: Request
     estimate: Estimate
     legal: int
     fitting: int

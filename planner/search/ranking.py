@@ -90,14 +90,14 @@ def recommend(
     """
     if objective not in OBJECTIVES:
         raise UnknownNameError("objective", objective, OBJECTIVES)
-    asked = Request.of(
+    request = Request.of(
         setup.framework, gpus=gpus, global_batch=global_batch, precision=precision, attention=attention,
         fixed=fixed or Fixed(),
     )  # fmt: skip
     slowest_s = reach_s * (1.0 + EQUAL) * (ALL_AGAIN if setup.framework.block_recompute else 1.0)
-    shortlist = search(setup, asked, top=top, by_memory=objective == "memory", rivals=rivals, reach_s=slowest_s)
+    shortlist = search(setup, request, top=top, by_memory=objective == "memory", rivals=rivals, reach_s=slowest_s)
     closed = _finalists(setup, shortlist)
-    tried = [] if objective == "memory" else _simulate_finalists(setup, asked, closed, top, plainest)
+    tried = [] if objective == "memory" else _simulate_finalists(setup, request, closed, top, plainest)
     result = Estimate.concatenate(tried) if tried else closed
     counts = shortlist.legal + max(len(tried) - 1, 0), shortlist.fitting - int(closed.fits.sum())
     kind = kinds(result.layouts) if plainest and objective != "memory" else None
@@ -105,7 +105,7 @@ def recommend(
         order = _ranked(result, objective)
         if rounds >= ROUNDS:
             order = order[known(result)[order]]
-        found = _answer(asked, result, order, _best(result, order, kind)[:top], *counts)
+        found = _answer(request, result, order, _best(result, order, kind)[:top], *counts)
         due = found.nearly_fastest if reach_s < np.inf else found.named
         if known(result)[due].all():
             break
@@ -114,11 +114,11 @@ def recommend(
 
 
 def _answer(
-    asked: Request, result: Estimate, order: Ints, best: Ints, legal: int, fitting_elsewhere: int
+    request: Request, result: Estimate, order: Ints, best: Ints, legal: int, fitting_elsewhere: int
 ) -> Recommendation:
     """The answer from ranked layouts, without its ties. fitting_elsewhere: fitting layouts that were not kept."""
     return Recommendation(
-        asked=asked,
+        request=request,
         estimate=result,
         legal=legal,
         fitting=fitting_elsewhere + int(result.fits.sum()),
@@ -129,18 +129,18 @@ def _answer(
     )
 
 
-def best_of(setup: Setup, asked: Request) -> Estimate:
+def best_of(setup: Setup, request: Request) -> Estimate:
     """The best layout as `planner recommend` finds it, an estimate of one.
 
     Raises LayoutError, InputError as `recommend`, or if nothing fits in memory.
     """
-    found = recommend(setup, **asked.question, top=1, plainest=True)
+    found = recommend(setup, **request.question, top=1, plainest=True)
     if not len(found.best):
-        raise LayoutError(f"no layout of {setup.model.name} on gpus {asked.gpus} fits in memory; give more GPUs")
+        raise LayoutError(f"no layout of {setup.model.name} on gpus {request.gpus} fits in memory; give more GPUs")
     return found.estimate.take(found.best[:1])
 
 
-def _simulate_finalists(setup: Setup, asked: Request, closed: Estimate, top: int, plainest: bool) -> list[Estimate]:
+def _simulate_finalists(setup: Setup, request: Request, closed: Estimate, top: int, plainest: bool) -> list[Estimate]:
     """The finalists, the best of them simulated; then up to two layouts that a search's grids don't have.
 
     These are one under another schedule, and one with full recomputation, or offload, of some layers alone.
@@ -149,10 +149,10 @@ def _simulate_finalists(setup: Setup, asked: Request, closed: Estimate, top: int
     out = [refine(setup, closed, order, top, kinds(closed.layouts) if plainest else None)]
     order = order[np.argsort(out[0].step_time_s[order], kind="stable")]
     order = order[out[0].fits[order]]
-    if asked.fixed.schedule is None and asked.fixed.virtual_stages is None:
-        more = try_others(setup, out[0], order, asked.fixed.allow_async)
+    if request.fixed.schedule is None and request.fixed.virtual_stages is None:
+        more = try_others(setup, out[0], order, request.fixed.allow_async)
         out += [] if more is None else [more]
-    more = try_some_layers(setup, asked, Estimate.concatenate(out), order)
+    more = try_some_layers(setup, request, Estimate.concatenate(out), order)
     return out if more is None else [*out, more]
 
 

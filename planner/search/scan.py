@@ -25,7 +25,7 @@ TABLE = 16_384  # layouts of a table estimated at once: few enough to stay in ca
 
 def search(
     setup: Setup,
-    asked: Request,
+    request: Request,
     *,
     top: int = 1,
     by_memory: bool = False,
@@ -46,7 +46,7 @@ def search(
         setup.cluster.accelerator.usable_bytes, top, by_memory=by_memory, rivals=rivals, reach_s=reach_s
     )
     unpruned = patience = PATIENCE
-    for whole, one in _parts(setup, asked, chunk):
+    for whole, one in _parts(setup, request, chunk):
         grid = whole
         if prune and (unpruned <= 0 or reach_s < np.inf):
             grid, one = _pruned(shortlist, whole, one)
@@ -59,9 +59,9 @@ def search(
     return shortlist
 
 
-def _parts(setup: Setup, asked: Request, chunk: int) -> Iterator[tuple[Grid, OneLayer]]:
+def _parts(setup: Setup, request: Request, chunk: int) -> Iterator[tuple[Grid, OneLayer]]:
     """The space in grids of about `chunk` layouts, cut from larger ones that share their `one_layer`."""
-    for whole in space(setup.model, setup.cluster, asked, SHARING * chunk):
+    for whole in space(setup.model, setup.cluster, request, SHARING * chunk):
         one, n = one_layer(setup, whole.layouts), len(whole.serial)
         rows = max(chunk * n // whole.legal.size, 1)
         for start in range(0, n, rows):
@@ -99,19 +99,19 @@ def bounds_all(setup: Setup, layouts: Layouts) -> Bounds:
     return concatenate([bounds(part, one_layer(setup, part)) for part in parts])
 
 
-def sample(setup: Setup, asked: Request, every: int) -> Estimate:
+def sample(setup: Setup, request: Request, every: int) -> Estimate:
     """The estimate of each `every`-th legal layout, evenly through the space; raises what `space` does."""
     some, seen = [], 0
-    for grid in space(setup.model, setup.cluster, asked):
+    for grid in space(setup.model, setup.cluster, request):
         at = np.flatnonzero(grid.legal)
         some.append(grid.layouts.at(np.unravel_index(at[-seen % every :: every], grid.legal.shape)))
         seen += len(at)
     return estimate_all(setup, Layouts.concatenate(some))
 
 
-def every_estimate(setup: Setup, asked: Request, simulated: Estimate) -> Estimate:
+def every_estimate(setup: Setup, request: Request, simulated: Estimate) -> Estimate:
     """The estimate of every legal layout, those that were simulated last, as they are given."""
-    layouts = whole_space(setup.model, setup.cluster, asked)
+    layouts = whole_space(setup.model, setup.cluster, request)
     ran = simulated.layouts
     if not len(ran):
         return estimate_all(setup, layouts)

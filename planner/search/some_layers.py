@@ -19,7 +19,7 @@ MOST_LAYOUTS = 64  # that recompute all layers: of many virtual stages few have 
 MOST_SIMULATED = 2
 
 
-def try_some_layers(setup: Setup, asked: Request, result: Estimate, order: Any) -> Estimate | None:
+def try_some_layers(setup: Setup, request: Request, result: Estimate, order: Any) -> Estimate | None:
     """An estimate of one more layout that is faster than the best and recomputes fewer layers; None if there is none.
 
     A question that allows `full` alone means every layer, and none is tried. With --allow-offload, activations go to
@@ -28,7 +28,7 @@ def try_some_layers(setup: Setup, asked: Request, result: Estimate, order: Any) 
     order: fitting layouts, best first. Each of the fastest that recompute all layers gets the fewest with which it fits
     in memory by the closed form; the fastest of these are run on the timeline.
     """
-    fixed = asked.fixed
+    fixed = request.fixed
     full = order[result.layouts.recompute[order] == FULL][:MOST_LAYOUTS]
     best = float(result.step_time_s[order[0]]) * (1.0 - WORTH_IT) if len(full) else 0.0
     out: list[Estimate] = []

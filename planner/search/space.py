@@ -99,12 +99,12 @@ def by_last(model: Transformer, pp: int) -> list[int]:
     return [v for v in range(2, layers // pp + 1) if layers % pp and has_short_last(layers, pp * v)]
 
 
-def _modes(model: Transformer, schedule: Schedule, asked: Request) -> list[Recompute]:
+def _modes(model: Transformer, schedule: Schedule, request: Request) -> list[Recompute]:
     """Recomputation worth listing: flash kernels repeat the core by themselves, dense models have little to repeat."""
-    modes = set(asked.fixed.recompute or ())
+    modes = set(request.fixed.recompute or ())
     if not modes:
-        fine = asked.fine_recompute and bool(model.has_experts_or_latents)
-        worth = {Recompute.SELECTIVE: asked.attention < Attention.FLASH1, Recompute.FINE: fine}
+        fine = request.fine_recompute and bool(model.has_experts_or_latents)
+        worth = {Recompute.SELECTIVE: request.attention < Attention.FLASH1, Recompute.FINE: fine}
         modes = {mode for mode in Recompute if worth.get(mode, True)}
     return sorted(mode for mode in modes if not (schedule.splits_backward and mode == Recompute.FULL))
 
@@ -117,13 +117,13 @@ def _shards(zero: int, copies: int) -> bool:
     return copies == 1 or zero == 3 or (zero > 0 and copies != A_NODE_EACH)
 
 
-def _splits(model: Transformer, pp: int, v: int, schedule: Schedule, asked: Request) -> list[Split]:
+def _splits(model: Transformer, pp: int, v: int, schedule: Schedule, request: Request) -> list[Split]:
     """How the layers of so many stages and virtual stages may be split."""
-    settled = asked.fixed.layer_split
+    settled = request.fixed.layer_split
     if pp == 1:
         return [Split.EVEN]
     if v == 1:
-        own = CHOICES["layer_split"].tried if asked.own_split is None else [asked.own_split]
+        own = CHOICES["layer_split"].tried if request.own_split is None else [request.own_split]
         return list(own if settled is None else sorted(set(settled)))
     splits = [Split.EVEN]
     if not schedule.looped_placement:
@@ -131,18 +131,18 @@ def _splits(model: Transformer, pp: int, v: int, schedule: Schedule, asked: Requ
     elif model.num_layers % (pp * v):
         uneven = ((Split.ENDS, by_ends(model, pp)), (Split.LAST, by_last(model, pp)))
         splits = [split for split, chunks in uneven if v in chunks]
-    return asked.fixed.among("layer_split", splits)
+    return request.fixed.among("layer_split", splits)
 
 
-def _axes(model: Transformer, pp: int, v: int, schedule: Schedule, sequence: tuple[int, ...], asked: Request) -> Axes:
+def _axes(model: Transformer, pp: int, v: int, schedule: Schedule, sequence: tuple[int, ...], request: Request) -> Axes:
     """Lists what combines with every row of a schedule and so many stages and virtual stages."""
-    fixed = asked.fixed
+    fixed = request.fixed
     listed: dict[str, Iterable[int]] = {
-        "recompute": _modes(model, schedule, asked),
+        "recompute": _modes(model, schedule, request),
         "zero": fixed.among("zero", [0, 1, 2, 3] if pp == 1 or schedule.layer_at_a_time else [0, 1]),
-        "dp_replicate": fixed.dp_replicate or ([1, A_NODE_EACH] if asked.hybrid_sharding else [1]),
+        "dp_replicate": fixed.dp_replicate or ([1, A_NODE_EACH] if request.hybrid_sharding else [1]),
         "sequence_parallel": sequence,
-        "layer_split": _splits(model, pp, v, schedule, asked),
+        "layer_split": _splits(model, pp, v, schedule, request),
         "offload_optimizer": [0, 1] if fixed.offload else [0],
     }
 
@@ -165,12 +165,12 @@ def sequence_choices(tp: int, etp: int, fixed: Fixed) -> tuple[int, ...]:
 
 
 def runs_of(
-    model: Transformer, asked: Request, names: tuple[str, ...], pp: int, sequence: tuple[int, ...]
+    model: Transformer, request: Request, names: tuple[str, ...], pp: int, sequence: tuple[int, ...]
 ) -> dict[Axes, Ints]:
     """Lists a pipeline's rows of schedule, virtual stages and slices, by what combines, for so many stages."""
     out: dict[Axes, list[Run]] = {}
-    for run in _runs(model, pp, names, asked.fixed):
-        axes = _axes(model, pp, run.virtual_stages, get_schedule(names[run.schedule]), sequence, asked)
+    for run in _runs(model, pp, names, request.fixed):
+        axes = _axes(model, pp, run.virtual_stages, get_schedule(names[run.schedule]), sequence, request)
         if all(axes):
             out.setdefault(axes, []).append(run)
     return {axes: np.array(rows, dtype=np.int64) for axes, rows in out.items()}
@@ -191,13 +191,13 @@ def allows(fixed: Fixed, layouts: Layouts) -> Bools:
     return out
 
 
-def families(model: Transformer, asked: Request, names: tuple[str, ...]) -> Iterator[Family]:
+def families(model: Transformer, request: Request, names: tuple[str, ...]) -> Iterator[Family]:
     """Every set of degrees with what each schedule may have; the same cut of a layer in a row."""
-    gpus, global_batch, fixed = asked.gpus, asked.global_batch, asked.fixed
+    gpus, global_batch, fixed = request.gpus, request.global_batch, request.fixed
 
     @cache
     def runs(pp: int, sequence: tuple[int, ...]) -> dict[Axes, Ints]:
-        return runs_of(model, asked, names, pp, sequence)
+        return runs_of(model, request, names, pp, sequence)
 
     @cache
     def micro(dp: int) -> Ints:
@@ -209,17 +209,17 @@ def families(model: Transformer, asked: Request, names: tuple[str, ...]) -> Iter
                 yield Family(degrees=degree, axes=axes, runs=rows, micro=micro(degree.dp))
 
 
-def space(model: Transformer, cluster: Cluster, asked: Request, chunk: int = CHUNK) -> Iterator[Grid]:
+def space(model: Transformer, cluster: Cluster, request: Request, chunk: int = CHUNK) -> Iterator[Grid]:
     """Every legal layout, within what is fixed, in grids of about `chunk` layouts. Without a pipeline: 1f1b.
 
     Raises InputError for numbers out of range; LayoutError if no layout is legal, which says what settled choices
     conflict, or a number of accelerators near by.
     """
-    gpus, global_batch = asked.gpus, asked.global_batch
+    gpus, global_batch = request.gpus, request.global_batch
     cluster.check_gpus("gpus", whole("gpus", gpus))
     whole("global_batch", global_batch)
     found = False
-    for grid in _grids(model, cluster, asked, chunk):
+    for grid in _grids(model, cluster, request, chunk):
         found = True
         yield grid
     if found:
@@ -229,24 +229,24 @@ def space(model: Transformer, cluster: Cluster, asked: Request, chunk: int = CHU
         # The degrees alone take microseconds, and rule most out.
         if (cluster.max_gpus is not None and gpus > cluster.max_gpus) or not degrees(model, gpus, global_batch, fixed):
             return False
-        grids = _grids(model, cluster, replace(asked, fixed=fixed, gpus=gpus), FEW)
+        grids = _grids(model, cluster, replace(request, fixed=fixed, gpus=gpus), FEW)
         return next(grids, None) is not None
 
-    raise no_layout(model, cluster, asked, legal)
+    raise no_layout(model, cluster, request, legal)
 
 
-def _grids(model: Transformer, cluster: Cluster, asked: Request, chunk: int) -> Iterator[Grid]:
-    fixed = asked.fixed
+def _grids(model: Transformer, cluster: Cluster, request: Request, chunk: int) -> Iterator[Grid]:
+    fixed = request.fixed
     names = tuple(fixed.schedule or default_schedules(fixed.allow_async))
-    given = {name: int(getattr(asked, name)) for name in (*NUMERICS, "global_batch")} | dict(fixed.shared)
+    given = {name: int(getattr(request, name)) for name in (*NUMERICS, "global_batch")} | dict(fixed.shared)
     shared = Searched(schedule_names=names, choices=given, excluded=fixed.excluded)
-    some = families(model, asked, names)
+    some = families(model, request, names)
     return grids(model, cluster, some, shared, chunk)
 
 
-def whole_space(model: Transformer, cluster: Cluster, asked: Request) -> Layouts:
+def whole_space(model: Transformer, cluster: Cluster, request: Request) -> Layouts:
     """All of `space` as one table, in the order of `canonical`; raises the same."""
-    layouts = Layouts.concatenate([grid.table() for grid in space(model, cluster, asked)])
+    layouts = Layouts.concatenate([grid.table() for grid in space(model, cluster, request)])
     return layouts.take(canonical(layouts))
 
 

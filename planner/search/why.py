@@ -96,7 +96,7 @@ def why_not(setup: Setup, found: Recommendation, wanted: dict[str, Any]) -> Why:
     if best is not None and _is(row, wanted):
         return because("chosen", "The best is like that.", best)
     for key in SETTLED:
-        allowed = getattr(found.asked.fixed, key)
+        allowed = getattr(found.request.fixed, key)
         lacks = allowed is not None and allowed == getattr(setup.framework.runs, key, None)
         if key in wanted and allowed is not None and not lacks and _coded(key, wanted[key]) not in allowed:
             words = ", ".join(value_text(value) for value in allowed)
@@ -112,16 +112,20 @@ def why_not(setup: Setup, found: Recommendation, wanted: dict[str, Any]) -> Why:
         return because("memory", _over(other, setup.cluster), other)
     kind = get_schedule(other.layouts.row(0)["schedule"])
     difference = _difference(best, other)
-    if other.layouts.pp[0] > 1 and not kind.synchronous and not found.asked.fixed.allow_async:
+    if other.layouts.pp[0] > 1 and not kind.synchronous and not found.request.fixed.allow_async:
         return because("asynchronous", f"Not searched: {kind.name} is asynchronous and changes the training; "
                        f"--allow-async searches it. {difference}", other)  # fmt: skip
     for name, of in (("offload_optimizer", "the optimizer"), ("offload_layers", "activations of layers")):
-        if getattr(other.layouts, name)[0] and not found.asked.fixed.offload and name not in found.asked.fixed.settled:
+        if (
+            getattr(other.layouts, name)[0]
+            and not found.request.fixed.offload
+            and name not in found.request.fixed.settled
+        ):
             text = f"Not searched: --allow-offload tries {of} in host memory. {difference}"
             return because("offload", text, other)
     for key in ("schedule", "cp"):
         value, runs = other.layouts.row(0)[key], getattr(setup.framework.runs, key)
-        if key in wanted and runs and value not in runs and getattr(found.asked.fixed, key) == runs:
+        if key in wanted and runs and value not in runs and getattr(found.request.fixed, key) == runs:
             text = f"Not searched: {setup.framework.name} does not run {key} {value}; --any-framework searches it. "
             return because("framework", text + difference, other)
     if best is not None and abs(_slower(best, other)) <= TIE:
@@ -131,7 +135,7 @@ def why_not(setup: Setup, found: Recommendation, wanted: dict[str, Any]) -> Why:
 
 def _best_of_kind(setup: Setup, found: Recommendation, wanted: dict[str, Any]) -> tuple[Estimate | None, bool, str]:
     """The fastest layout as wanted, whether it fits (else it is the one that is least over), or why none is legal."""
-    asked = found.asked
+    request = found.request
     only: dict[str, Any] = {key: (_coded(key, wanted[key]),) for key in SETTLED if key in wanted}
     # A schedule and a split of layers are of a pipeline, sequence parallelism is of tensor parallelism.
     pipelined = "schedule" in wanted and not get_schedule(wanted["schedule"]).one_layer_chunks
@@ -140,18 +144,18 @@ def _best_of_kind(setup: Setup, found: Recommendation, wanted: dict[str, Any]) -
         (wanted.get("sequence_parallel", False), "tp"),
     ):
         if needs and key not in wanted:
-            only[key] = tuple(n for n in getattr(asked.fixed, key) or divisors(asked.gpus) if n > 1) or (1,)
+            only[key] = tuple(n for n in getattr(request.fixed, key) or divisors(request.gpus) if n > 1) or (1,)
     k = wanted.get("sequence_slices")
     if k is not None and "schedule" not in wanted:
-        names = asked.fixed.schedule or tuple(s.name for s in SCHEDULES.values() if s.quick and s.synchronous)
+        names = request.fixed.schedule or tuple(s.name for s in SCHEDULES.values() if s.quick and s.synchronous)
         only["schedule"] = tuple(n for n in names if get_schedule(n).sliced == (k > 1)) or names
-    numbers = {key: _coded(key, wanted[key]) if key in wanted else getattr(asked, key) for key in NUMERICS}
-    shared = dict(asked.fixed.shared) | {key: _coded(key, wanted[key]) for key in SHARED if key in wanted}
+    numbers = {key: _coded(key, wanted[key]) if key in wanted else getattr(request, key) for key in NUMERICS}
+    shared = dict(request.fixed.shared) | {key: _coded(key, wanted[key]) for key in SHARED if key in wanted}
     late = any(key not in (*SETTLED, *NUMERICS, *SHARED) for key in wanted)
     try:
         again = recommend(
-            setup, gpus=asked.gpus, global_batch=asked.global_batch, top=FINALISTS,
-            fixed=replace(asked.fixed, **only, shared=tuple(shared.items())), **numbers,
+            setup, gpus=request.gpus, global_batch=request.global_batch, top=FINALISTS,
+            fixed=replace(request.fixed, **only, shared=tuple(shared.items())), **numbers,
         )  # fmt: skip
     except LayoutError:
         return _outside_the_search(setup, found, wanted)
@@ -188,7 +192,7 @@ def _outside_the_search(
 ) -> tuple[Estimate | None, bool, str]:
     """The answer where the search has nothing: the rule that all such layouts break, or the best that breaks none."""
     model = setup.model
-    gpus, batch = found.asked.gpus, found.asked.global_batch
+    gpus, batch = found.request.gpus, found.request.global_batch
     given = {key: wanted[key] for key in DEGREES if key in wanted}
     used = int(np.prod(list(given.values()), dtype=object)) if given else 1
     said = " * ".join(f"{key} {value}" for key, value in given.items())
@@ -214,17 +218,17 @@ def _outside_the_search(
 
 def _rows(found: Recommendation, wanted: dict[str, Any]) -> list[dict[str, Any]]:
     """Layouts as wanted, legal or not: every way to share the remaining accelerators out."""
-    asked = found.asked
+    request = found.request
     base = Layouts.of(
-        global_batch=asked.global_batch, precision=asked.precision, attention=asked.attention,
-        **dict(asked.fixed.shared),
+        global_batch=request.global_batch, precision=request.precision, attention=request.attention,
+        **dict(request.fixed.shared),
     ).row(0)  # fmt: skip
     if "schedule" not in wanted:
         base["schedule"] = usual_schedule(wanted.get("virtual_stages", 1), wanted.get("sequence_slices", 1))
     else:
         base |= get_schedule(wanted["schedule"]).least_size
-    shares = degrees_left(asked.gpus, wanted)
-    return [base | some | {"zero": stage} | wanted for some in shares for stage in asked.fixed.zero or range(4)]
+    shares = degrees_left(request.gpus, wanted)
+    return [base | some | {"zero": stage} | wanted for some in shares for stage in request.fixed.zero or range(4)]
 
 
 def _coded(key: str, value: Any) -> Any:

@@ -70,7 +70,9 @@ def first_question(chunk: Chunk) -> str:
     """Says what a chunk asks first, for a person."""
     search, _ = chunk.searches[0]
     model, cluster = search.setup.model, search.setup.cluster
-    return f"{model.name} on {search.asked.gpus} GPUs of {cluster.name} with global_batch {search.asked.global_batch}"
+    return (
+        f"{model.name} on {search.request.gpus} GPUs of {cluster.name} with global_batch {search.request.global_batch}"
+    )
 
 
 def _plain(value: Any) -> Any:
@@ -83,7 +85,7 @@ def _search(q: Search, objective: str) -> Recommendation | str:
     if q.refused:
         return q.refused
     try:
-        return recommend(q.setup, **q.asked.question, top=1, objective=objective, plainest=True)
+        return recommend(q.setup, **q.request.question, top=1, objective=objective, plainest=True)
     except (LayoutError, InputError) as error:
         return str(error)
 
@@ -122,8 +124,8 @@ def _row(found: Recommendation, search: Search, ask: Ask, tokens: float | None) 
 
 def _money(q: Search, ask: Ask, step_time_s: float) -> dict[str, Any]:
     """Throughput, cost and energy of steps alone."""
-    prices, gpus = ask.assumptions.prices, q.asked.gpus
-    rate = q.asked.global_batch * float(q.setup.model.seq_len) / step_time_s
+    prices, gpus = ask.assumptions.prices, q.request.gpus
+    rate = q.request.global_batch * float(q.setup.model.seq_len) / step_time_s
     time_s = BILLION / rate
     price = prices.price_per_hour
     power_kw = gpus * prices.power_w * prices.site_factor / 1e3
@@ -142,7 +144,7 @@ def _training(model: Transformer, q: Search, ask: Ask, step_time_s: float, token
     """A whole training, failures included."""
     a = ask.assumptions
     run = training_time(
-        step_time_s, q.asked.gpus, q.asked.global_batch * float(model.seq_len), tokens,
+        step_time_s, q.request.gpus, q.request.global_batch * float(model.seq_len), tokens,
         reliability=a.reliability, storage=a.storage(model), prices=a.prices,
     )  # fmt: skip
     return {

@@ -27,7 +27,7 @@ class Search:
     """One search. refused: why it can't be made, where the hardware lacks what is asked, else None."""
 
     setup: Setup
-    asked: Request
+    request: Request
     refused: str | None
 
 
@@ -95,11 +95,11 @@ class Sweep:
         model = self.library.model(at["model"], at["seq_len"])
         choices = self.file.search.model_dump()
         setup, fixed = careful(Setup(model, cluster, framework), precision=precision, **choices)
-        asked = Request.of(
+        request = Request.of(
             framework, gpus=at["gpus"], global_batch=at["global_batch"], precision=precision, attention=attention,
             fixed=fixed,
         )  # fmt: skip
-        return Search(setup=setup, asked=asked, refused=refused)
+        return Search(setup=setup, request=request, refused=refused)
 
     def _ask(self, case: int, search: Search) -> Ask:
         at = self.cases.coordinates(case)
@@ -111,8 +111,8 @@ class Sweep:
             "network": cluster.network.name if at["network"] == OWN else at["network"],
             "framework": framework.name if at["framework"] == OWN else at["framework"],
             "seq_len": int(search.setup.model.seq_len),
-            "precision": search.asked.precision.name.lower(),
-            "attention": search.asked.attention.name.lower(),
+            "precision": search.request.precision.name.lower(),
+            "attention": search.request.attention.name.lower(),
         }
         changed = dict(settings)
         names = {a.name: changed[a.name] if a.hardware else shown.get(a.name, at[a.name]) for a in self.cases.axes}

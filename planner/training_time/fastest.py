@@ -138,19 +138,19 @@ def _check_limits(cluster: Cluster, assumptions: Assumptions, max_gpus: int, max
 
 
 def plan_fastest(
-    q: TrainingCase, plan: Strategy, asked: Request, *, max_gpus: int, max_cost: float | None = None, points: int = 12
+    q: TrainingCase, plan: Strategy, request: Request, *, max_gpus: int, max_cost: float | None = None, points: int = 12
 ) -> Fastest:
     """Search accelerators up to `max_gpus`, batches and layouts of a strategy for the shortest wall time.
 
     Few of each choice find the accelerators and batches of the fronts; there, every choice is searched, as by
-    `planner.search.recommend` but for its simulation. asked: what the search is asked, whatever its size.
+    `planner.search.recommend` but for its simulation. request: what the search is asked, whatever its size.
 
     Raises InputError for numbers out of range, a cost without a price, or a choice that the strategy settles too;
     LayoutError if nothing fits in memory, or under the cost.
     """
     _check_limits(q.setup.cluster, q.assumptions, max_gpus, max_cost)
-    asked = replace(asked, fixed=plan.within(asked.fixed))
-    tried, looked = explored(q, asked, job_bounds(q.setup.model, q.goal, max_gpus))
+    request = replace(request, fixed=plan.within(request.fixed))
+    tried, looked = explored(q, request, job_bounds(q.setup.model, q.goal, max_gpus))
     if tried is None:
         raise _nothing(q, plan, max_gpus, None)
     wall = wall_within(q, tried, max_cost)
@@ -159,7 +159,7 @@ def plan_fastest(
     gpus, price = _along(q, tried)
     fronts = [_thinned(pareto_front(x, wall), x, n) for x, n in ((gpus, points), (price, points // 2))]
     chosen = np.unique(np.concatenate([*fronts, _near_best(tried.layouts, wall)]))
-    whole, more = every_choice(q, asked, tried, chosen)
+    whole, more = every_choice(q, request, tried, chosen)
     result = Estimate.concatenate([whole, tried])
     wall, run = wall_within(q, result, max_cost), q.runs(result.step_time_s, result.layouts)
     searched = np.where(np.arange(len(wall)) < len(whole.step_time_s), wall, np.inf)
@@ -183,7 +183,7 @@ def _nothing(q: TrainingCase, plan: Strategy, max_gpus: int, max_cost: float | N
     )
 
 
-def explored(q: TrainingCase, asked: Request, sizes: JobSizes) -> tuple[Estimate | None, int]:
+def explored(q: TrainingCase, request: Request, sizes: JobSizes) -> tuple[Estimate | None, int]:
     """Candidates near the fronts of accelerators, batches and few of each choice, and how many were tried.
 
     None where nothing fits in memory.
@@ -191,11 +191,11 @@ def explored(q: TrainingCase, asked: Request, sizes: JobSizes) -> tuple[Estimate
     Raises LayoutError if no layout has such sizes.
     """
     model, cluster = q.setup.model, q.setup.cluster
-    first = coarse(model, cluster, families(model, cluster, asked, sizes), asked, sizes)
+    first = coarse(model, cluster, families(model, cluster, request, sizes), request, sizes)
     near = first.at((_promising(q, first) if len(first) else slice(0),))
     if not len(near):
         return None, len(first)
-    second = fine(model, cluster, near, asked, sizes, (q.goal.critical / model.seq_len,))
+    second = fine(model, cluster, near, request, sizes, (q.goal.critical / model.seq_len,))
     both = Layouts.concatenate([near, second.at((slice(None),))])
     return estimate_all(q.setup, both), len(first) + len(second)
 
@@ -266,7 +266,7 @@ def _thinned(front: Ints, along: Any, points: int) -> Ints:
     return np.asarray(front[np.unique(np.abs(x[None, :] - aims[:, None]).argmin(axis=1))])
 
 
-def every_choice(q: TrainingCase, asked: Request, tried: Estimate, chosen: Ints) -> tuple[Estimate, int]:
+def every_choice(q: TrainingCase, request: Request, tried: Estimate, chosen: Ints) -> tuple[Estimate, int]:
     """The best of every choice at the accelerators and batches of some candidates, and how many were searched.
 
     Tensor, pipeline and context ranks are those of the best candidates on as many accelerators with such a batch.
@@ -279,8 +279,8 @@ def every_choice(q: TrainingCase, asked: Request, tried: Estimate, chosen: Ints)
         degrees: dict[str, Any] = {
             name: tuple(np.unique(getattr(near, name)).tolist()) for name in DEGREES if name != "dp"
         }
-        here_asked = replace(asked, gpus=int(gpus), global_batch=int(batch), fixed=replace(asked.fixed, **degrees))
-        shortlist = search(q.setup, here_asked)
+        sized = replace(request, gpus=int(gpus), global_batch=int(batch), fixed=replace(request.fixed, **degrees))
+        shortlist = search(q.setup, sized)
         assert shortlist.fits is not None, "a candidate that fits is among the layouts searched"
         best.append(shortlist.fits.layouts.take([0]))
         searched += shortlist.legal

@@ -123,15 +123,15 @@ def _few_runs(runs: Ints) -> Ints:
 
 
 def _degrees(
-    model: Transformer, cluster: Cluster, asked: Request, max_gpus: int
+    model: Transformer, cluster: Cluster, request: Request, max_gpus: int
 ) -> Iterator[tuple[int, int, int, int, int]]:
     """tp, pp, cp, ep and etp worth a look."""
-    fixed, heads, sequence, layers = asked.fixed, int(model.num_heads), int(model.seq_len), int(model.num_layers)
+    fixed, heads, sequence, layers = request.fixed, int(model.num_heads), int(model.seq_len), int(model.num_layers)
     tensor = [d for d in divisors(heads) if d <= min(max(cluster.gpus_per_node, 8), 1024)]
     if len(tensor) > 12:  # a wide node: octaves suffice
         tensor = [d for d in tensor if d & (d - 1) == 0] or tensor[:8]
     context = [c for c in (1, 2, 4, 8) if c == 1 or (sequence % (2 * c) == 0 and sequence // c >= LEAST_TOKENS)]
-    if asked.attention < Attention.FLASH1:
+    if request.attention < Attention.FLASH1:
         context = [1]
     experts = [e for e in (1, 4, 16, 64) if int(model.num_experts) % e == 0] if model.num_experts else [1]
     stages = sorted({*divisors(layers), *(2**a for a in range(12) if 2**a <= layers)})
@@ -142,18 +142,18 @@ def _degrees(
             yield from ((tp, pp, cp, ep, etp) for ep, etp in product(fixed.ep or experts, fixed.etp or cuts))
 
 
-def families(model: Transformer, cluster: Cluster, asked: Request, sizes: JobSizes) -> Families:
+def families(model: Transformer, cluster: Cluster, request: Request, sizes: JobSizes) -> Families:
     """Families within what is settled whose 16-bit weights and gradients can fit: 4 bytes per parameter, replicated.
 
-    asked: its accelerators and batch don't matter.
+    request: its accelerators and batch don't matter.
     """
-    names, layers = asked.fixed.schedule or TRIED_SCHEDULES, int(model.num_layers)
-    micro = asked.fixed.micro_batch or TRIED_MICRO_BATCHES
+    names, layers = request.fixed.schedule or TRIED_SCHEDULES, int(model.num_layers)
+    micro = request.fixed.micro_batch or TRIED_MICRO_BATCHES
 
     @cache
     def runs(pp: int, sequence: tuple[int, ...]) -> list[tuple[Ints, Axes]]:
         out = []
-        for axes, rows in runs_of(model, asked, names, pp, sequence).items():
+        for axes, rows in runs_of(model, request, names, pp, sequence).items():
             few = [replace(axis, values=_few(axis.values, TRIED.get(axis.names, axis.values))) for axis in axes]
             split = slice(1) if layers % pp == 0 else slice(-1, None)
             even = [replace(a, values=a.values[split]) if a.names == ("layer_split",) else a for a in few]
@@ -161,8 +161,8 @@ def families(model: Transformer, cluster: Cluster, asked: Request, sizes: JobSiz
         return out
 
     rows = []
-    for tp, pp, cp, ep, etp in _degrees(model, cluster, asked, sizes.max_gpus):
-        allowed = sequence_choices(tp, etp, asked.fixed)
+    for tp, pp, cp, ep, etp in _degrees(model, cluster, request, sizes.max_gpus):
+        allowed = sequence_choices(tp, etp, request.fixed)
         sequence = tuple(s for s in allowed if not s or int(model.seq_len) % (tp * cp) == 0)[-1:]
         for some, axes in runs(pp, sequence) if sequence else ():
             for run, mb, *values in product(some, micro, *(axis.values for axis in axes)):
@@ -174,10 +174,10 @@ def families(model: Transformer, cluster: Cluster, asked: Request, sizes: JobSiz
     return replace(found, table=table[fits | (found.column("zero") == 3)])
 
 
-def _layouts(fam: Families, index: Ints, dp: Ints, m: Ints, asked: Request) -> Layouts:
+def _layouts(fam: Families, index: Ints, dp: Ints, m: Ints, request: Request) -> Layouts:
     """One layout for each (family, dp, m), arrays of shape (n,), or of one element where all have the same."""
     columns: dict[str, Any] = {"dp": dp, "global_batch": dp * m * fam.column("micro_batch")[index]}
-    same = {name: getattr(asked, name) for name in NUMERICS} | dict(asked.fixed.shared)
+    same = {name: getattr(request, name) for name in NUMERICS} | dict(request.fixed.shared)
     for name, choice in CHOICES.items():
         if name in COLUMNS:
             own = fam.column(name).astype(DTYPES.get(choice.kind, np.int64))
@@ -187,7 +187,7 @@ def _layouts(fam: Families, index: Ints, dp: Ints, m: Ints, asked: Request) -> L
     return Layouts(schedule_names=fam.schedule_names, **columns)
 
 
-def _legal(model: Transformer, cluster: Cluster, layouts: Layouts, asked: Request, sizes: JobSizes) -> Layouts:
+def _legal(model: Transformer, cluster: Cluster, layouts: Layouts, request: Request, sizes: JobSizes) -> Layouts:
     """The layouts that are legal, on whole nodes, and within the bounds and what is settled."""
     node = cluster.gpus_per_node
     gpus, batch = layouts.gpus, layouts.global_batch
@@ -199,7 +199,7 @@ def _legal(model: Transformer, cluster: Cluster, layouts: Layouts, asked: Reques
         & (batch <= sizes.most_batch)
         & whole
     )
-    return layouts.take(np.flatnonzero(keep & allows(asked.fixed, layouts) & legal(model, cluster, layouts)))
+    return layouts.take(np.flatnonzero(keep & allows(request.fixed, layouts) & legal(model, cluster, layouts)))
 
 
 def _distinct(columns: Ints) -> Ints:
@@ -221,7 +221,7 @@ def _whole_nodes(dp: Ints, size: Any, node: int) -> Ints:
     return np.asarray(np.where(dp * size < node, dp, aligned))
 
 
-def coarse(model: Transformer, cluster: Cluster, fam: Families, asked: Request, sizes: JobSizes) -> Layouts:
+def coarse(model: Transformer, cluster: Cluster, fam: Families, request: Request, sizes: JobSizes) -> Layouts:
     """Every family along replicas and micro-batches, powers of two; micro-batches in units of the stages."""
     replicas = octaves(1, sizes.max_gpus, 1)
     units = np.array([0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024])
@@ -242,7 +242,7 @@ def coarse(model: Transformer, cluster: Cluster, fam: Families, asked: Request, 
             f"no layout of {model.name} has at most {sizes.max_gpus} GPUs and a batch of {sizes.least_batch:,.0f} to "
             f"{sizes.most_batch:,.0f} sequences; give more GPUs or another batch"
         )
-    return _legal(model, cluster, _layouts(fam, triples[0], triples[1], triples[2], asked), asked, sizes)
+    return _legal(model, cluster, _layouts(fam, triples[0], triples[1], triples[2], request), request, sizes)
 
 
 def _around(cluster: Cluster, layouts: Layouts, sizes: JobSizes, batches: Any) -> Ints:
@@ -265,7 +265,7 @@ def _around(cluster: Cluster, layouts: Layouts, sizes: JobSizes, batches: Any) -
 
 
 def fine(
-    model: Transformer, cluster: Cluster, layouts: Layouts, asked: Request, sizes: JobSizes, batches: Any = ()
+    model: Transformer, cluster: Cluster, layouts: Layouts, request: Request, sizes: JobSizes, batches: Any = ()
 ) -> Layouts:
     """Layouts around given ones: other replicas and micro-batches.
 
@@ -274,4 +274,4 @@ def fine(
     index, replicas, steps = _around(cluster, layouts, sizes, batches)
     table = np.stack([getattr(layouts, name).astype(np.int64) for name in COLUMNS], axis=1)
     fam = Families(schedule_names=layouts.schedule_names, table=table)
-    return _legal(model, cluster, _layouts(fam, index, replicas, steps, asked), asked, sizes)
+    return _legal(model, cluster, _layouts(fam, index, replicas, steps, request), request, sizes)

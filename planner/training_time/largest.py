@@ -67,12 +67,12 @@ class LargestQuestion:
     max_cost: float | None
     batch_law: str
     rule: str
-    asked: Request
+    request: Request
 
     @property
     def peak_flops(self) -> float:
         """Peak FLOP/s of one accelerator."""
-        return float(self.cluster.accelerator.peak_flops[self.asked.precision.name.lower()])
+        return float(self.cluster.accelerator.peak_flops[self.request.precision.name.lower()])
 
     @property
     def power_w(self) -> float:
@@ -165,7 +165,7 @@ def training_of(q: LargestQuestion, flop: float) -> LargestTraining:
         if most < least:
             break
         try:
-            tried, _ = explored(case, q.asked, job_bounds(model, aim, most, least))
+            tried, _ = explored(case, q.request, job_bounds(model, aim, most, least))
         except LayoutError:
             continue
         if tried is None:
@@ -190,7 +190,7 @@ def _fewest(q: LargestQuestion, case: TrainingCase, tried: Estimate, wall: Array
     chosen = chosen[np.maximum(x.gpus, x.global_batch)[chosen] <= LARGEST]  # beyond, few choices have to do
     result = tried
     if len(chosen):
-        result = Estimate.concatenate([every_choice(case, q.asked, tried, chosen)[0], tried])
+        result = Estimate.concatenate([every_choice(case, q.request, tried, chosen)[0], tried])
     wall = wall_within(case, result, q.max_cost)
     run = case.runs(result.step_time_s, result.layouts)
     best = np.flatnonzero(wall <= q.deadline_s)

@@ -90,12 +90,12 @@ class NetworkCase:
 
     setup: Setup
     axis: NetworkAxis
-    asked: Request
+    request: Request
     given: frozenset[str] = frozenset()
 
     def held(self, settles: Mapping[str, Any]) -> NetworkCase:
         """The same with more settled of the layout."""
-        return replace(self, asked=replace(self.asked, fixed=replace(self.asked.fixed, **settles)))
+        return replace(self, request=replace(self.request, fixed=replace(self.request.fixed, **settles)))
 
     def on(self, value: float) -> Setup:
         """The setup with another network."""
@@ -106,14 +106,14 @@ class NetworkCase:
 
         Raises LayoutError if nothing is legal, or nothing fits.
         """
-        return best_of(setup, self.asked).layouts
+        return best_of(setup, self.request).layouts
 
     def least_step_s(self, value: float) -> tuple[float, Layouts]:
         """The least step of the closed form among all layouts that fit, with its layout; quicker than `best`.
 
         Raises LayoutError if nothing is legal, or nothing fits.
         """
-        shortlist = search(self.on(value), self.asked, top=1)
+        shortlist = search(self.on(value), self.request, top=1)
         if shortlist.fits is None or not len(shortlist.fits.layouts):
             raise LayoutError("nothing fits in memory")
         layouts = shortlist.fits.layouts.take([0])
@@ -188,7 +188,7 @@ def need_of(case: NetworkCase, name: str, settles: Mapping[str, Any]) -> Network
         return NetworkNeed(name=name, none=f"{taken[0]} is given")
     if "ep" in settles and not case.setup.model.num_experts:
         return NetworkNeed(name=name, none="the model has no experts")
-    wide = tuple(node * n for n in (2, 4, 8) if node * n <= case.asked.gpus)  # tensor ranks that span nodes
+    wide = tuple(node * n for n in (2, 4, 8) if node * n <= case.request.gpus)  # tensor ranks that span nodes
     one = case.held({k: wide if v == "over nodes" else v for k, v in settles.items()})
     steps: dict[float, float] = {}
 

@@ -68,7 +68,7 @@ class SitesCase(TrainingCase):
 
     sites: Sites
     batch: int
-    asked: Request
+    request: Request
     law: ReplicaLaw
     every: int
     shares: int
@@ -79,12 +79,12 @@ class SitesCase(TrainingCase):
     @property
     def parameters(self) -> float:
         """Parameters that are exchanged: all that is trained."""
-        return trained_parameters(self.setup, dict(self.asked.fixed.shared).get("train", 0))
+        return trained_parameters(self.setup, dict(self.request.fixed.shared).get("train", 0))
 
     def best(self, gpus: int, batch: int, **settled: Any) -> Estimate:
         """The best layout of a search, an estimate of one. Raises LayoutError if nothing is legal, or nothing fits."""
-        asked = replace(self.asked, fixed=replace(self.asked.fixed, **settled)) if settled else self.asked
-        return best_of(self.setup, asked.sized(gpus, batch))
+        request = replace(self.request, fixed=replace(self.request.fixed, **settled)) if settled else self.request
+        return best_of(self.setup, request.sized(gpus, batch))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +115,7 @@ class SiteWay:
 
 def exchanges(case: SitesCase, micro_batches: int) -> dict[str, SiteExchange]:
     """The data-parallel ways by name."""
-    each = every_step(case.setup.framework, case.asked.precision, micro_batches, case.setup.model.num_layers)
+    each = every_step(case.setup.framework, case.request.precision, micro_batches, case.setup.model.num_layers)
     seldom = SiteExchange(every=case.every, bits=case.bits)
     some = replace(seldom, shares=case.shares, hidden_steps=case.overlap_steps)
     return {"data parallel, every step": each, "DiLoCo": seldom, "Streaming DiLoCo": some}
@@ -194,7 +194,7 @@ def _pipeline(case: SitesCase) -> SiteWay:
         raise LayoutError("the sites differ in their GPUs: stages of unequal sites are not modelled")
     found, step_s, travel_s, enough = pipeline_over_sites(
         case.setup, len(sites.gpus), sum(sites.gpus), sites.slowest_bytes_per_s, sites.latency_s, BUSY,
-        case.asked.fixed, lambda **settled: case.best(sum(sites.gpus), case.batch, **settled),
+        case.request.fixed, lambda **settled: case.best(sum(sites.gpus), case.batch, **settled),
     )  # fmt: skip
     return SiteWay(
         name="", gpus=sum(sites.gpus), sites=len(sites.gpus), compute_s=float(found.step_time_s[0]), step_s=step_s,

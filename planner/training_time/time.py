@@ -74,8 +74,10 @@ def _batch(goal: Goal, seq_len: int, gpus: int, given: int | None) -> tuple[int,
     return batch, "given" if given is not None else f"just under the critical batch of {critical:,.0f} sequences"
 
 
-def plan_time(case: TrainingCase, asked: Request, *, gpus: int, batch: int | None, exact_tokens: bool) -> TrainingPlan:
-    """Training time with the fastest layout that fits. asked: what its search is, whatever its size.
+def plan_time(
+    case: TrainingCase, request: Request, *, gpus: int, batch: int | None, exact_tokens: bool
+) -> TrainingPlan:
+    """Training time with the fastest layout that fits. request: what its search is, whatever its size.
 
     batch: sequences, or None for one near the critical batch; exact_tokens: the goal's tokens are processed as they
     are, whatever the batch, rather than as many more as its overhead asks for.
@@ -85,7 +87,7 @@ def plan_time(case: TrainingCase, asked: Request, *, gpus: int, batch: int | Non
     setup, goal = case.setup, case.goal
     model = setup.model
     batch, origin = _batch(goal, int(model.seq_len), gpus, batch)
-    found = recommend(setup, **asked.sized(gpus, batch).question, top=1, plainest=True)
+    found = recommend(setup, **request.sized(gpus, batch).question, top=1, plainest=True)
     if not len(found.best):
         over = found.estimate.memory_bytes.min() / setup.cluster.accelerator.usable_bytes
         raise LayoutError(

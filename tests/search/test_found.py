@@ -20,7 +20,7 @@ def found(step, memory, fits, front, best, fastest=0):
         step_time_s=np.array(step, dtype=float), memory_bytes=np.array(memory, dtype=float), fits=np.array(fits)
     )
     return Recommendation(
-        asked=None, estimate=table, legal=9, fitting=4, best=np.array(best), fastest=fastest, front=np.array(front),
+        request=None, estimate=table, legal=9, fitting=4, best=np.array(best), fastest=fastest, front=np.array(front),
         ties=0,
     )  # fmt: skip
 

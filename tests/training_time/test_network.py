@@ -12,7 +12,7 @@ from planner.base.errors import InputError, LayoutError, UnknownNameError
 from planner.base.units import GBIT
 from planner.hardware import load_cluster
 from planner.layouts import Layouts
-from planner.question import load_setup, request
+from planner.question import load_setup, search_request
 from planner.step.estimate import estimate
 from planner.training_time.network import (
     AXES,
@@ -31,8 +31,10 @@ CLUSTER = load_cluster("dgx-a100-80gb")
 
 
 def case(axis=SHORT, gpus=32, batch=64, model="llama-7b", **choices):
-    setup, asked = request(load_setup(model, CLUSTER, framework="megatron-core"), gpus=gpus, batch=batch, **choices)
-    return NetworkCase(setup=setup, axis=axis, asked=asked, given=frozenset(choices))
+    setup, asked = search_request(
+        load_setup(model, CLUSTER, framework="megatron-core"), gpus=gpus, batch=batch, **choices
+    )
+    return NetworkCase(setup=setup, axis=axis, request=asked, given=frozenset(choices))
 
 
 @pytest.mark.parametrize("axis", [SHORT, DELAYS], ids=lambda a: a.name)

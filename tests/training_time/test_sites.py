@@ -11,7 +11,7 @@ from planner.api.sites import training_on_sites
 from planner.base.errors import InputError, UnknownNameError
 from planner.hardware import load_cluster
 from planner.layouts import Precision
-from planner.question import load_setup, request
+from planner.question import load_setup, search_request
 from planner.scaling.laws import get_replica_law
 from planner.training_time.assumptions import assume
 from planner.training_time.goal import goal
@@ -24,10 +24,10 @@ GOAL = goal(SETUP.model, tokens=1e11)
 
 
 def case(gpus=(16, 16), gbit=10.0, latency_s=0.03, batch=256, every=100, **more):
-    setup, asked = request(SETUP)
+    setup, asked = search_request(SETUP)
     rates = gbit if isinstance(gbit, tuple) else (gbit,) * len(gpus)
     made = SitesCase(
-        setup=setup, goal=GOAL, assumptions=assume(CLUSTER), batch=batch, asked=asked,
+        setup=setup, goal=GOAL, assumptions=assume(CLUSTER), batch=batch, request=asked,
         sites=Sites(gpus=gpus, bytes_per_s=tuple(r * 1e9 / 8 for r in rates), latency_s=latency_s),
         law=get_replica_law("charles-2025"), every=every, shares=10, bits=16.0, overlap_steps=1.0,
         exact_tokens=True,
@@ -41,7 +41,7 @@ def by_name(ways):
 
 def test_one_site_is_the_training_that_planner_time_finds_whatever_the_way():
     one = case(gpus=(32,))
-    plan = plan_time(one, one.asked, gpus=32, batch=256, exact_tokens=True)
+    plan = plan_time(one, one.request, gpus=32, batch=256, exact_tokens=True)
     ways = by_name(site_ways(one))
     for name, way in ways.items():
         if name != "pipeline over sites":  # of 1F1B and GPipe alone, and never fewer than the fastest takes

@@ -80,25 +80,28 @@ def _rounded(value: Any) -> Any:
 
 def _question_rows(report: PlanReport) -> list[tuple[str, str]]:
     """The question, as pairs for a list."""
-    model, cluster, asked = report.model, report.cluster, report.found.asked
+    model, cluster, request = report.model, report.cluster, report.found.request
     network = cluster.network
     return [
         ("Model", f"{model.name}, {float(counts.total_params(model)) / 1e9:,.3g} billion parameters"),
         ("Sequence", f"{int(model.seq_len):,} tokens"),
-        ("Cluster", f"{asked.gpus:,} x {cluster.accelerator.name} of {cluster.name}, {cluster.gpus_per_node} per node"),
+        (
+            "Cluster",
+            f"{request.gpus:,} x {cluster.accelerator.name} of {cluster.name}, {cluster.gpus_per_node} per node",
+        ),
         (
             "Network",
             f"{network.name}, {cluster.nics_per_node} x {network.bandwidth_bytes_per_s * 8e-9:g} Gb/s per node",
         ),
-        ("Global batch", f"{asked.global_batch:,} sequences, {asked.global_batch * int(model.seq_len):,} tokens"),
+        ("Global batch", f"{request.global_batch:,} sequences, {request.global_batch * int(model.seq_len):,} tokens"),
         ("Framework", report.framework.name),
-        ("Numbers", f"{asked.precision.name.lower()}, attention {asked.attention.name.lower()}"),
+        ("Numbers", f"{request.precision.name.lower()}, attention {request.attention.name.lower()}"),
     ]
 
 
 def _runs_on(report: PlanReport) -> list[str]:
     """The GPUs of the question, and the nodes that they are."""
-    gpus, each = report.found.asked.gpus, report.cluster.gpus_per_node
+    gpus, each = report.found.request.gpus, report.cluster.gpus_per_node
     nodes = -(-gpus // each)
     whole = f"{nodes:,} node{'s' if nodes > 1 else ''} of {each}" if gpus >= each else f"of a node of {each}"
     return [
@@ -191,7 +194,7 @@ def _curve(curve: Curve, report: PlanReport) -> dict[str, Any]:
             [a.option, "not known" if a.value is None else f"{a.value:,.6g}", a.unit, a.source]
             for a in curve.case.assumptions.figures.values()
         ],
-        "here_gpus": report.found.asked.gpus,
+        "here_gpus": report.found.request.gpus,
         "own": None if curve.own is None else taken_by(curve.own) | {"tokens": curve.case.goal.target.tokens},
     }
     if curve.found is None:
