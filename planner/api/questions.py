@@ -147,9 +147,10 @@ def sweep(
     from planner.report.sweep import sweep_record, sweep_view
     from planner.sweeps import run
     from planner.sweeps.dask import answers_on
+    from planner.sweeps.fronts import fronts
     from planner.sweeps.local import Local
     from planner.sweeps.parquet import read_results
-    from planner.sweeps.results import fronts, load_results
+    from planner.sweeps.results import load_results
     from planner.sweeps.sweep import load_sweep
 
     if dask is not None and workers is not None:

@@ -30,7 +30,8 @@ def command(
     from planner.api.answer import Answer
     from planner.base.errors import InputError
     from planner.report.pareto import draw_heatmap, heatmap_record
-    from planner.sweeps.results import grid, load_results
+    from planner.sweeps.case_grid import grid
+    from planner.sweeps.results import load_results
 
     if not pictures.paths and not json:
         raise InputError("a heat map needs --svg, --png or --html with a path, or --json")

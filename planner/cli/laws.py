@@ -25,7 +25,7 @@ def command(
     from planner.models import load_model
     from planner.report import laws as report
     from planner.scaling.laws import read_laws
-    from planner.training_time.goal import compare_laws
+    from planner.training_time.law_comparison import compare_laws
 
     if model is None:
         if tokens is not None:

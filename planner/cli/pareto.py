@@ -30,7 +30,8 @@ def command(
     """
     from planner.api.answer import Answer
     from planner.report.pareto import draw_fronts, pareto_record, pareto_view
-    from planner.sweeps.results import fronts, load_results
+    from planner.sweeps.fronts import fronts
+    from planner.sweeps.results import load_results
 
     rows = load_results(results).where(where or [])
     found = fronts(rows, of)

@@ -12,7 +12,7 @@ from planner.report.training import count_text
 
 if TYPE_CHECKING:
     from planner.scaling.laws import LawFile
-    from planner.training_time.goal import Laws
+    from planner.training_time.law_comparison import Laws
 
 
 def laws_view(laws: LawFile) -> RenderableType:

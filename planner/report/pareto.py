@@ -15,7 +15,9 @@ from planner.report.plots import ruled
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from planner.sweeps.results import CaseGrid, Front, Results
+    from planner.sweeps.case_grid import CaseGrid
+    from planner.sweeps.fronts import Front
+    from planner.sweeps.results import Results
 
 MOST_ROWS = 40
 MOST_PANELS = 6

@@ -113,15 +113,8 @@ def split_layers(
     head_products: the head's in units of a layer's. alike: take a row's split from the first of a grid's choices, and
     name the rows where others split otherwise (`Stages.apart`): most splits come out the same whatever is recomputed.
 
-    Even: the same count, the remainder one each to the first ranks. Balanced: the least slowest load T. First and
-    last rank then take what T leaves them beside embedding and head, but no more than an even share while the ranks
-    between can hold the rest; those share it evenly, a remainder one each to the last of them, which keep the
-    activations of the fewest micro-batches. By parameters: the least number on the fullest rank, and each rank
-    from the first on as many layers as that leaves room for (DeepSpeed's partition_balanced, runtime/utils.py). Ends:
-    the same count of layers, embedding and heads, these for one layer each. Last: an even count of each virtual
-    stage rounded up, on the last one what is left. Products: up to and with rank r the fewest layers that are more than
-    (r + 1) / p of layers and head, the one that goes beyond on rank r (nanotron's build_model, models/base.py); of the
-    ranks between the ends those with a layer more are taken to lie first.
+    Even: the same count, the remainder one each to the first ranks. Ends: the same count of layers, embedding and
+    heads, these for one layer each. The other splits have a function each, which tells its rule.
     """
     L, p = np.asarray(num_layers, dtype=np.float64), layouts.pp
     ways: list[tuple[Split, Callable[[], tuple[Array, Array]]]] = [
@@ -145,7 +138,12 @@ def split_layers(
 
 
 def _balanced(L: Array, p: Any, embedding: Array, head: Array) -> tuple[Array, Array]:
-    """Layers of the first and the last rank under the least load of the slowest."""
+    """Layers of the first and the last rank under the least load of the slowest, T.
+
+    Both take what T leaves them beside embedding and head, but no more than an even share while the ranks between can
+    hold the rest; those share it evenly, a remainder one each to the last of them, which keep the activations of the
+    fewest micro-batches.
+    """
     T, share = balanced_load(L, p, embedding, head), np.ceil(L / p)
     most, between = np.floor(T + 1e-9), np.maximum(p - 2, 0)
     most_first = np.maximum(np.floor(T - embedding + 1e-9), 0)
@@ -157,7 +155,10 @@ def _balanced(L: Array, p: Any, embedding: Array, head: Array) -> tuple[Array, A
 
 
 def _by_parameters(L: Array, layouts: Layouts, sizes: tuple[Any, Any]) -> tuple[Array, Array]:
-    """Layers of the first and the last rank where each has as many as the least number on the fullest allows."""
+    """Layers of the first and the last rank under the least number of parameters on the fullest rank.
+
+    Each rank from the first on has as many as that leaves room for (DeepSpeed's partition_balanced, runtime/utils.py).
+    """
     p = layouts.pp
     e, g = (np.broadcast_to(np.asarray(x, dtype=np.float64), layouts.shape) for x in sizes)
     fullest = balanced_load(L, p, e, g)
@@ -172,7 +173,11 @@ def _short_last(L: Array, p: Any, virtual_stages: Any) -> tuple[Array, Array]:
 
 
 def _by_products(L: Array, p: Any, head_products: Any) -> tuple[Array, Array]:
-    """Layers of the first and the last rank where the products of layers and head are shared."""
+    """Layers of the first and the last rank where the products of layers and head are shared.
+
+    Up to and with rank r: the fewest layers that are more than (r + 1) / p of layers and head, the one that goes beyond
+    on rank r (nanotron's build_model, models/base.py). Ranks between the ends with a layer more are taken to lie first.
+    """
     every = (L + head_products) / p
     until = [np.minimum(np.floor(ranks * every + 1e-9) + 1.0, L) for ranks in (1.0, p - 1.0)]
     return until[0], L - until[1]

@@ -1,8 +1,4 @@
-"""A sweep's results read back: rows chosen, figures as arrays, what varied.
-
-Then the cases that none beats in everything at once (time, cost and power, or any figures); and a figure over two of
-the sweep's axes, in each cell the best of the cases that share it.
-"""
+"""A sweep's results read back: rows chosen, figures as arrays, what varied."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.base.arrays import Array, Ints
+from planner.base.arrays import Array
 from planner.base.errors import InputError, UnknownNameError
 from planner.sweeps.columns import FITS
 from planner.sweeps.parquet import read_results
@@ -127,121 +123,3 @@ def _text(x: Any) -> str:
 def load_results(path: Path) -> Results:
     """The results that `planner sweep` wrote; raises as `read_results`."""
     return Results(read_results(path))
-
-
-@dataclass(frozen=True)
-class Front:
-    """A model's cases: all that fit and have the figures compared, and those that none of them beats, best first by
-    the first figure. columns: the figures, as the results name them.
-    """
-
-    model: str
-    seq_len: int
-    columns: tuple[str, ...]
-    cases: Results
-    best: Results
-
-
-def nondominated(points: Array) -> Ints:
-    """Indices of the points of shape (n, k) that no other is at most equal to in all, and less in one.
-
-    Less is better; of equal points the first is kept. Ascending by the first figure, then the next.
-    """
-    order = np.lexsort(points.T[::-1])
-    kept: list[int] = []
-    left = order
-    while len(left):
-        # The first in order can't be beaten by a later one: all that it beats or equals go.
-        first = left[0]
-        kept.append(int(first))
-        left = left[(points[left] < points[first]).any(axis=1)]
-    return np.array(kept, dtype=np.int64)
-
-
-def fronts(results: Results, of: list[str] | None = None) -> list[Front]:
-    """A front for each model and sequence length; a model none of whose cases has all figures is left out.
-
-    of: short names (`time`, `cost`, `power`, `energy`, `memory`) or columns of numbers; else time, power, and cost if
-    priced.
-
-    Raises InputError for fewer than two figures, or if no row has them all; UnknownNameError for an unknown column.
-    """
-    of = of or ["time", *(["cost"] if results.priced() else []), "power"]
-    columns = tuple(dict.fromkeys(results.column(name) for name in of))
-    if len(columns) < 2:
-        raise InputError(f"--of is {', '.join(of)}; allowed: two figures or more, such as --of time --of cost")
-    fitting = results.fitting()
-    signs = np.array([-1.0 if name in LARGER_IS_BETTER else 1.0 for name in columns])
-    points = np.stack([fitting.numbers(name) for name in columns], axis=1) * signs
-    known = np.isfinite(points).all(axis=1)
-    if not known.any():
-        empty = [name for i, name in enumerate(columns) if not np.isfinite(points[:, i]).any()]
-        why = f"{', '.join(empty)} has no value" if empty and len(fitting) else "no case has a layout that fits"
-        raise InputError(f"nothing to compare: {why}")
-    fitting, points = fitting.take(known), points[known]
-    groups = list(zip(fitting.values("model"), fitting.values("seq_len"), strict=True))
-    out = []
-    for model, seq_len in dict.fromkeys(groups):
-        rows = np.flatnonzero([group == (model, seq_len) for group in groups])
-        best = rows[nondominated(points[rows])]
-        out.append(Front(model, seq_len, columns, fitting.take(rows), fitting.take(best)))
-    return out
-
-
-@dataclass(frozen=True, kw_only=True)
-class CaseGrid:
-    """A value by y and x, cells of shape (len(ys), len(xs)).
-
-    cells: the value of each cell's best case, None where no case has a layout that fits; rows: which row of the results
-    that is, -1 for none; by: the figure by which it is the best; over: the axes that vary inside a cell.
-    """
-
-    x: str
-    y: str
-    value: str
-    by: str
-    xs: list[Any]
-    ys: list[Any]
-    cells: list[list[Any]]
-    rows: Ints
-    over: list[str]
-
-
-def grid(results: Results, x: str, y: str, value: str, by: str | None = None) -> CaseGrid:
-    """The grid of all values of x and y that the rows have, sorted.
-
-    by: a short name or a column of numbers; None: the value itself, or time where that is text.
-
-    Raises InputError for rows of several models or sequence lengths, x equal to y, a column that is no axis, or if
-    nothing fits; UnknownNameError for an unknown column.
-    """
-    x, y, value = (results.column(name) for name in (x, y, value))
-    varied = results.varied()
-    for option, name in (("--x", x), ("--y", y)):
-        if name not in varied:
-            raise InputError(f"{option} is {name}; allowed: an axis with several values: {', '.join(varied) or 'none'}")
-    if x == y:
-        raise InputError(f"--x and --y are both {x}; allowed: two axes")
-    for name in ("model", "seq_len"):
-        if name in varied and name not in (x, y):
-            known = ", ".join(str(v) for v in dict.fromkeys(results.values(name)))
-            raise InputError(
-                f"the rows are of several values of {name}, which don't compare; give --where {name}=... ({known})"
-            )
-    text = str(results.table.field(value).type) in ("string", "bool")
-    best_by = results.column(by or ("time" if text else value))
-    score = results.numbers(best_by) * (-1.0 if best_by in LARGER_IS_BETTER else 1.0)
-    score[np.array([s != "fits" for s in results.values("status")])] = np.nan
-    if not np.isfinite(score).any():
-        raise InputError(f"nothing to draw: no case with a layout that fits has a value of {best_by}")
-    x_of, y_of = results.values(x), results.values(y)
-    xs, ys = sorted(set(x_of)), sorted(set(y_of))
-    rows = np.full((len(ys), len(xs)), -1, dtype=np.int64)
-    # From worst to best, the last one stays; of equals the first case.
-    for i in reversed(np.argsort(score, kind="stable")[: np.isfinite(score).sum()].tolist()):
-        rows[ys.index(y_of[i]), xs.index(x_of[i])] = i
-    values = results.values(value)
-    return CaseGrid(
-        x=x, y=y, value=value, by=best_by, xs=xs, ys=ys, rows=rows, over=[n for n in varied if n not in (x, y)],
-        cells=[[None if i < 0 else values[i] for i in line] for line in rows.tolist()],
-    )  # fmt: skip

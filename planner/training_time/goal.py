@@ -1,28 +1,14 @@
-"""A training's goal: tokens or loss, the laws that join them, and the critical batch; what every law says of it."""
+"""A training's goal: tokens or loss, the laws that join them, and the critical batch."""
 
 from dataclasses import dataclass
 
 from planner.base.errors import InputError, UnknownNameError
 from planner.choices.choice import real
 from planner.models import Transformer
-from planner.scaling.batch import (
-    BATCH_RULES,
-    TrainingTarget,
-    batch_scale_tokens,
-    compute_optimal,
-    critical_batch_tokens,
-    extrapolations,
-    sizes,
-)
-from planner.scaling.laws import (
-    CriticalBatchLaw,
-    LossLaw,
-    get_compute_optimal,
-    get_critical_batch_law,
-    get_loss_law,
-    read_laws,
-)
-from planner.scaling.loss import compute_optimal_tokens, least_loss, loss_at, tokens_for_loss
+from planner.scaling import batch
+from planner.scaling.batch import BATCH_RULES, TrainingTarget
+from planner.scaling.laws import CriticalBatchLaw, LossLaw, get_critical_batch_law, get_loss_law
+from planner.scaling.loss import compute_optimal_tokens, loss_at, tokens_for_loss
 
 OPTIMAL_TOKENS = "besiroglu-2024"
 """The loss law whose compute-optimal tokens are trained on where neither tokens nor a loss is given."""
@@ -50,7 +36,7 @@ class Goal:
 
 def _critical_batch(law: CriticalBatchLaw, x: float) -> tuple[float, float]:
     """The law's critical batch and McCandlish et al.'s B_c, in tokens; raises InputError if it is no number above 0."""
-    critical, scale = float(critical_batch_tokens(law, x)), float(batch_scale_tokens(law, x))
+    critical, scale = float(batch.critical_batch_tokens(law, x)), float(batch.batch_scale_tokens(law, x))
     if not 0.0 < scale < float("inf"):
         raise InputError(
             f"critical_batch_law {law.name} gives a critical batch of {critical:g} tokens; allowed: above 0"
@@ -87,7 +73,7 @@ def goal(
     ):  # fmt: skip
         if value is not None:
             real(name, value, least=low, most=high)
-    everything, inner = sizes(model)
+    everything, inner = batch.sizes(model)
     size = everything if losses.parameters == "all" else inner
     if loss is not None:
         origin = f"a loss of {loss:g} nats per token by {losses.name}"
@@ -103,7 +89,7 @@ def goal(
     x = target.variable(batches)
     given = critical_batch is not None
     critical, scale = (critical_batch,) * 2 if critical_batch is not None else _critical_batch(batches, x)
-    warnings = [s for s in extrapolations(target, losses, batches) if not (given and batches.name in s)]
+    warnings = [s for s in batch.extrapolations(target, losses, batches) if not (given and batches.name in s)]
     if model.num_experts:
         warnings.append("the laws were fitted to dense models; here N is what one token meets of the experts")
     return Goal(
@@ -116,55 +102,3 @@ def goal(
         origin=origin,
         warnings=tuple(warnings),
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class LossSays:
-    """Loss after the tokens, what unlimited data would reach, and the tokens that make the best of the compute.
-
-    In nats per token; optimal_tokens None for a law without an optimum.
-    """
-
-    goal: Goal
-    least: float
-    optimal_tokens: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class FrontierSays:
-    """The best use of 6 N D FLOP by a compute-optimal front: parameters, batch in tokens, steps at that batch."""
-
-    name: str
-    compute_flop: float
-    parameters: float
-    batch_tokens: float
-    steps: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Laws:
-    """All laws on one training; each of `batches` carries its own critical batch."""
-
-    losses: tuple[LossSays, ...]
-    batches: tuple[Goal, ...]
-    fronts: tuple[FrontierSays, ...]
-
-
-def compare_laws(model: Transformer, tokens: float | None = None) -> Laws:
-    """Asks each law about a model trained on so many tokens, or on the compute-optimal ones.
-
-    Raises InputError for tokens out of range.
-    """
-    losses = []
-    for name in read_laws().loss:
-        law, aim = get_loss_law(name), goal(model, tokens=tokens, loss_law=name)
-        size = aim.target.size(law)
-        optimal = float(compute_optimal_tokens(law, size)) if law.form == "sum-of-powers" else None
-        losses.append(LossSays(goal=aim, least=float(least_loss(law, size)), optimal_tokens=optimal))
-    batches = tuple(goal(model, tokens=tokens, batch_law=name) for name in read_laws().critical_batch)
-    fronts = []
-    for name in read_laws().compute_optimal:
-        flop = batches[0].target.compute_flop
-        best = compute_optimal(get_compute_optimal(name), flop)
-        fronts.append(FrontierSays(name=name, compute_flop=flop, **{k: float(v) for k, v in best.items()}))
-    return Laws(losses=tuple(losses), batches=batches, fronts=tuple(fronts))

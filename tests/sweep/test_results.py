@@ -12,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.base.errors import FileFormatError, InputError, UnknownNameError
+from planner.sweeps.case_grid import grid
 from planner.sweeps.columns import Column
+from planner.sweeps.fronts import fronts, nondominated
 from planner.sweeps.parquet import read_about, write_results
-from planner.sweeps.results import Results, fronts, grid, load_results, nondominated
+from planner.sweeps.results import Results, load_results
 from planner.sweeps.run import run_sweep
 from planner.sweeps.sweep import load_sweep
 from tests.sweep.conftest import SMALL
