@@ -8,20 +8,8 @@ from itertools import chain
 from typing import Any
 
 from planner.choices.training import TARGETS, adapter_rank, adapts, read_training
-from planner.exporters.megatron import (
-    HALF,
-    MOMENTS,
-    SCHEDULES,
-    SHARDING,
-    Megatron,
-    adapt_core,
-    check_rules,
-    context_parts,
-    dispatcher_name,
-    optimizer_name,
-    overlaps_reduction,
-    uneven_layout,
-)
+from planner.exporters import megatron
+from planner.exporters.megatron import Megatron
 from planner.exporters.megatron_model import modules, recompute_method
 from planner.exporters.target import Job, Nearest, Target, comments, quoted
 from planner.models import Transformer, load_model, with_seq_len
@@ -65,14 +53,14 @@ class MegatronBridge(Target):
 
     def adapt(self, nearest: Nearest) -> None:
         """Adapts to Megatron-Core, but that the model is not exported."""
-        nearest.schedules(SCHEDULES)
-        adapt_core(nearest, str)
+        nearest.schedules(megatron.SCHEDULES)
+        megatron.adapt_core(nearest, str)
         if (precision := nearest.row["precision"]) in ("tf32", "fp32"):
             nearest.note(f"precision {precision}: no mixed-precision recipe; PyTorch's setting decides on tf32")
 
     def render(self, job: Job) -> str:
         """The function."""
-        check_rules(job)
+        megatron.check_rules(job)
         recipe = _shipped_recipe(job.model)
         module, function = recipe or ("your.recipes", "your_pretrain_config")
         full = job.row["train"] == "full"
@@ -111,7 +99,7 @@ def _shipped_recipe(model: Transformer) -> tuple[str, str] | None:
 
 def _imports(job: Job) -> list[str]:
     lines = ["from megatron.core.transformer.enums import AttnBackend", ""]
-    if job.row["pp"] > 1 or job.row["optimizer"] in MOMENTS:
+    if job.row["pp"] > 1 or job.row["optimizer"] in megatron.MOMENTS:
         lines.insert(0, "import torch")
     if _half_gradients(job):
         lines.append("from megatron.bridge.training.mixed_precision import get_mixed_precision_config")
@@ -123,7 +111,7 @@ def _imports(job: Job) -> list[str]:
 
 
 def _half_gradients(job: Job) -> bool:
-    return job.row["precision"] in HALF and "bf16" in job.gradients
+    return job.row["precision"] in megatron.HALF and "bf16" in job.gradients
 
 
 def _overlaps_tensor(job: Job) -> bool:
@@ -149,8 +137,8 @@ def _overrides(job: Job) -> list[tuple[str, Any]]:
 
 def _parallelism(job: Job) -> Table:
     row, model = job.row, job.model
-    layout = uneven_layout(job) if row["pp"] > 1 else ""
-    way, sizes = context_parts(row["cp"], row["ulysses"])
+    layout = megatron.uneven_layout(job) if row["pp"] > 1 else ""
+    way, sizes = megatron.context_parts(row["cp"], row["ulysses"])
     dtype = {"fp16": "torch.float16", "fp32": "torch.float32", "tf32": "torch.float32"}.get(
         row["precision"], "torch.bfloat16"
     )
@@ -176,13 +164,13 @@ def _parallelism(job: Job) -> Table:
 
 def _data_parallelism(job: Job) -> Table:
     """How gradients and states are sharded and sent."""
-    row, overlaps = job.row, overlaps_reduction(job)
+    row, overlaps = job.row, megatron.overlaps_reduction(job)
     shards = row["zero"] > 0
     return [
         (True, "ddp.use_distributed_optimizer", shards and row["optimizer"] != "muon"),
         (True, "optimizer.use_distributed_optimizer", shards and row["optimizer"] != "muon"),
         (True, "ddp.use_megatron_fsdp", row["zero"] > 1),
-        (True, "ddp.data_parallel_sharding_strategy", quoted(SHARDING.get(row["zero"], "no_shard"))),
+        (True, "ddp.data_parallel_sharding_strategy", quoted(megatron.SHARDING.get(row["zero"], "no_shard"))),
         (True, "ddp.num_distributed_optimizer_instances", row["dp_replicate"]),
         (True, "ddp.overlap_grad_reduce", overlaps),
         (True, "ddp.overlap_param_gather", overlaps and shards and job.framework.overlap_param_gather > 0),
@@ -191,7 +179,7 @@ def _data_parallelism(job: Job) -> Table:
 
 def _model_parts(job: Job) -> Table:
     """Sets what multi-token prediction and experts need, and Megatron-FSDP's own."""
-    row, model, dispatcher, fsdp = job.row, job.model, dispatcher_name(job), job.row["zero"] > 1
+    row, model, dispatcher, fsdp = job.row, job.model, megatron.dispatcher_name(job), job.row["zero"] > 1
     plain, experts = dispatcher == "alltoall", model.num_experts
     # DeepSeek-V3's recipe has a module.
     modules_of_recipe = model.name in RECIPES and model.kv_lora_rank
@@ -221,7 +209,7 @@ def _numerics(job: Job) -> Table:
 
 
 def _optimizer(row: dict[str, Any]) -> Table:
-    moments = row["optimizer"] in MOMENTS
+    moments = row["optimizer"] in megatron.MOMENTS
     dtype = "torch.bfloat16" if row["optimizer"] == "adam_bf16" else "torch.uint8"
     return [
         (row["offload_optimizer"], "optimizer.optimizer_cpu_offload", True),
@@ -229,7 +217,7 @@ def _optimizer(row: dict[str, Any]) -> Table:
         (row["offload_optimizer"] or moments, "optimizer.use_precision_aware_optimizer", True),
         (moments, "optimizer.exp_avg_dtype", dtype),
         (moments, "optimizer.exp_avg_sq_dtype", dtype),
-        (row["optimizer"] in ("muon", "sgd"), "optimizer.optimizer", quoted(optimizer_name(row))),
+        (row["optimizer"] in ("muon", "sgd"), "optimizer.optimizer", quoted(megatron.optimizer_name(row))),
     ]
 
 

@@ -1,16 +1,8 @@
 """torchtitan before February 2026: a TOML job file. Keys read in torchtitan 0.2.2, config/job_config.py."""
 
+from planner.exporters import torchtitan
 from planner.exporters.target import Job, Nearest, comments, quoted
-from planner.exporters.torchtitan import (
-    Torchtitan,
-    check_precision,
-    computed_in,
-    csv_path,
-    local_batch,
-    parallel_fields,
-    reduced_in,
-    registered,
-)
+from planner.exporters.torchtitan import Torchtitan
 from planner.models import Transformer
 
 
@@ -26,8 +18,8 @@ class TorchtitanToml(Torchtitan):
 
     def check_question(self, model: Transformer, precision: str, base: str | None = None) -> None:
         """A model that it registers, bf16 or fp32."""
-        check_precision(precision)
-        registered(model)
+        torchtitan.check_precision(precision)
+        torchtitan.registered(model)
 
     def adapt(self, nearest: Nearest) -> None:
         """Adapts as the recipe does, but replicas stand alone, and tensor parallelism brings sequence parallelism."""
@@ -40,12 +32,12 @@ class TorchtitanToml(Torchtitan):
 
     def render(self, job: Job) -> str:
         """The TOML tables."""
-        row, known = job.row, registered(job.model)
-        fields = parallel_fields(job, self.head_module)
+        row, known = job.row, torchtitan.registered(job.model)
+        fields = torchtitan.parallel_fields(job, self.head_module)
         del fields["enable_sequence_parallel"]
         if row["ep"] > 1:
             fields["expert_tensor_parallel_degree"] = str(row["etp"])
-        csv = csv_path(job)
+        csv = torchtitan.csv_path(job)
         if csv is not None:
             fields["pipeline_parallel_schedule_csv"] = quoted(str(csv))
         offload = str(row["offload_optimizer"]).lower()
@@ -61,9 +53,9 @@ class TorchtitanToml(Torchtitan):
             "[training]",
             f"seq_len = {job.model.seq_len}",
             f"global_batch_size = {row['global_batch']}",
-            f"local_batch_size = {local_batch(job)}",
-            f'mixed_precision_param = "{computed_in(row)}"',
-            f'mixed_precision_reduce = "{reduced_in(job)}"',
+            f"local_batch_size = {torchtitan.local_batch(job)}",
+            f'mixed_precision_param = "{torchtitan.computed_in(row)}"',
+            f'mixed_precision_reduce = "{torchtitan.reduced_in(job)}"',
             f"enable_cpu_offload = {offload}",
             "",
             "[parallelism]",

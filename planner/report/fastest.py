@@ -11,18 +11,10 @@ from rich.text import Text
 
 from planner.base.units import DAY, KWH, format_seconds
 from planner.hardware import Cluster
+from planner.report import training
 from planner.report.plain_table import plain_table, stacked
 from planner.report.records import estimate_record
 from planner.report.tables import layout_text
-from planner.report.training import (
-    assumption_lines,
-    assumptions_record,
-    count_text,
-    finite,
-    goal_lines,
-    goal_record,
-    taken_by,
-)
 from planner.schedules import get_schedule
 
 if TYPE_CHECKING:
@@ -34,7 +26,7 @@ if TYPE_CHECKING:
 
 def _point(found: Fastest, i: int, cluster: Cluster) -> dict[str, Any]:
     run = found.run
-    return taken_by(run, i) | {
+    return training.taken_by(run, i) | {
         "global_batch": int(found.estimate.layouts.global_batch[i]),
         "tokens": float(run.tokens[i]),
         "steps": float(run.steps[i]),
@@ -56,13 +48,13 @@ def fastest_record(found: Fastest, case: TrainingCase) -> dict[str, Any]:
         "gpus_per_node": cluster.gpus_per_node,
         "strategy": found.strategy,
         "searched": found.searched,
-        "goal": goal_record(case),
+        "goal": training.goal_record(case),
         "shortest": by_gpus[-1],
         "time_against_gpus": by_gpus,
         "knee_gpus": by_gpus[found.knee_gpus]["gpus"],
         "time_against_cost": [_point(found, int(i), cluster) for i in found.by_cost],
         "knee_cost_gpu_hours": float(found.run.gpu_hours[found.by_cost[found.knee_cost]]),
-        "assumptions": assumptions_record(case.assumptions),
+        "assumptions": training.assumptions_record(case.assumptions),
     }
 
 
@@ -94,7 +86,7 @@ def _by_cost(found: Fastest) -> RenderableType:
     for place, i in enumerate(found.by_cost):
         price = float((found.run.cost_usd if priced else found.run.gpu_hours)[i])
         table.add_row(
-            count_text(price), format_seconds(float(found.run.wall_s[i])), f"{int(found.run.gpus[i]):,}",
+            training.count_text(price), format_seconds(float(found.run.wall_s[i])), f"{int(found.run.gpus[i]):,}",
             f"{int(found.estimate.layouts.global_batch[i]):,}", "<- knee" if place == found.knee_cost else "",
         )  # fmt: skip
     return table
@@ -111,11 +103,12 @@ def fastest_view(found: Fastest, case: TrainingCase) -> RenderableType:
     """The shortest time first, then the fronts, the laws and every assumption."""
     i, run = found.best, found.run
     cost = float(run.cost_usd[i])
-    money = "" if np.isnan(cost) else f", {count_text(cost)} USD"
+    money = "" if np.isnan(cost) else f", {training.count_text(cost)} USD"
+    hours = training.count_text(float(run.gpu_hours[i]))
     return stacked(
         Text(
             f"Shortest time: {format_seconds(float(run.wall_s[i]))} on {int(run.gpus[i]):,} GPUs, batch "
-            f"{int(found.estimate.layouts.global_batch[i]):,}, {count_text(float(run.gpu_hours[i]))} GPU-hours{money}",
+            f"{int(found.estimate.layouts.global_batch[i]):,}, {hours} GPU-hours{money}",
             style="bold",
         ),
         f"  {layout_text(found.estimate.layouts.row(i))}",
@@ -131,9 +124,9 @@ def fastest_view(found: Fastest, case: TrainingCase) -> RenderableType:
         _by_cost(found),
         "",
         Text("Laws", style="bold"),
-        *goal_lines(case),
+        *training.goal_lines(case),
         "",
-        assumption_lines(case.assumptions),
+        training.assumption_lines(case.assumptions),
     )
 
 
@@ -159,7 +152,7 @@ def sensitivity_record(found: Sensitivity) -> dict[str, Any]:
     """Effects and operations as plain values; null where a quantity has no such figure."""
     effects = []
     for e in found.effects:
-        effects.append({k: finite(v) if isinstance(v, float) else v for k, v in asdict(e).items()})
+        effects.append({k: training.finite(v) if isinstance(v, float) else v for k, v in asdict(e).items()})
     operations = [asdict(o) | {"hides": o.intensity >= o.threshold} for o in found.operations]
     return {"effects": effects, "network_operations": operations}
 
