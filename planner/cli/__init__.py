@@ -157,9 +157,9 @@ def _option_fault(error: Exception) -> str:
     """
     option = str(getattr(error, "option_name", ""))
     if option:
-        from planner.imports.megatron_names import ARGUMENTS
+        from planner.imports.names import megatron_arguments
 
-        if option.removeprefix("--") in ARGUMENTS:
+        if option.removeprefix("--") in megatron_arguments("model", "read"):
             return (
                 f"{option} is Megatron-LM's; allowed: planner estimate --megatron-args '...', or --tp, --pp, --vp, ..."
             )

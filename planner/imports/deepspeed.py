@@ -7,16 +7,11 @@ from typing import Any
 from planner.base.errors import FileFormatError, LayoutError, one_line
 from planner.base.files import read_json
 from planner.hardware import Framework
+from planner.imports.names import ignored
 from planner.imports.run import FORMATS, ExistingRun, Fields, stated_gradients
 from planner.question import one_layout
 from planner.setup import Setup
 from planner.step.legality import check_legal
-
-NO_MATTER = (
-    "comment", "optimizer", "scheduler", "gradient_clipping", "steps_per_print", "wall_clock_breakdown",
-    "prescale_gradients", "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "tensorboard", "wandb",
-    "csv_monitor", "comms_logger", "flops_profiler", "checkpoint", "dump_state", "bfloat16",
-)  # fmt: skip
 
 
 def deepspeed_run(path: Path, profile: Setup, *, gpus: int, **python: Any) -> ExistingRun:
@@ -57,11 +52,12 @@ def deepspeed_run(path: Path, profile: Setup, *, gpus: int, **python: Any) -> Ex
     )  # fmt: skip
     check_legal(profile.model, profile.cluster, layouts)
     actual, switches = _turned_off(config.table("zero_optimization"), stage, dp, profile.framework)
-    unknown = tuple(one_line(key) for key in config.content if key not in {*config.read, *NO_MATTER})
+    no_matter = ignored("deepspeed")
+    unknown = tuple(one_line(key) for key in config.content if key not in {*config.read, *no_matter})
     return ExistingRun(
         title="DeepSpeed", setup=replace(profile, framework=actual), layouts=layouts, profile=profile,
         switches=switches, notes=tuple(notes), unknown=unknown,
-        ignored=sum(key in NO_MATTER for key in config.content),
+        ignored=sum(key in no_matter for key in config.content),
     )  # fmt: skip
 
 

@@ -9,8 +9,8 @@ from planner.exporters.megatron_model import FINE
 from planner.hardware import Cluster, Framework
 from planner.imports.arguments import Arguments, read_arguments
 from planner.imports.megatron_model import model_of
-from planner.imports.megatron_names import ARGUMENTS, LAUNCHER, NEWER, NO_MATTER
 from planner.imports.megatron_stages import LAYOUT, virtual_stages, with_stages
+from planner.imports.names import ignored, megatron_arguments
 from planner.imports.run import ExistingRun, stated_gradients
 from planner.models import Transformer, load_model, with_seq_len
 from planner.question import one_layout
@@ -50,9 +50,9 @@ def megatron_run(
     layouts = with_stages(a, profile, one_layout(cluster, **row))
     check_legal(shape, cluster, layouts)
     actual, switches = _turned_off(a, framework, layouts.row(0))
-    known = {*ARGUMENTS, *LAUNCHER, *NEWER}
+    known = megatron_arguments("launcher", "model", "read", "newer")
     other = [name for name in a.words if name not in known]
-    unknown = tuple(one_line(f"--{name}") for name in other if not name.startswith(NO_MATTER))
+    unknown = tuple(one_line(f"--{name}") for name in other if not name.startswith(ignored("megatron")))
     return ExistingRun(
         title="Megatron-LM", setup=replace(profile, framework=actual), layouts=layouts, profile=profile,
         switches=switches, notes=tuple(notes), unknown=unknown, ignored=len(other) - len(unknown),

@@ -16,23 +16,6 @@ MODULES = ("*E", "*-")
 """Layers of a hybrid's module of multi-token prediction: attention, then the MLP."""
 MOST_LAYERS = 100_000
 EVERY = re.compile(r"[1-9][0-9]{0,5}")
-MODEL_ARGUMENTS = (
-    "num-layers", "hidden-size", "ffn-hidden-size", "num-attention-heads", "seq-length", "max-position-embeddings",
-    "normalization", "position-embedding-type", "use-rotary-position-embeddings", "swiglu", "squared-relu",
-    "quick-geglu", "activation-func-clamp-value",
-    "disable-bias-linear", "add-qkv-bias", "untie-embeddings-and-output-weights", "qk-layernorm",
-    "multi-latent-attention", "q-lora-rank", "kv-lora-rank", "qk-head-dim", "qk-pos-emb-head-dim", "v-head-dim",
-    "kv-channels", "group-query-attention", "num-query-groups", "num-experts", "moe-router-topk",
-    "moe-router-num-groups", "moe-router-group-topk", "moe-ffn-hidden-size", "moe-shared-expert-intermediate-size",
-    "moe-layer-freq", "mtp-num-layers", "vocab-size", "padded-vocab-size",
-    "make-vocab-size-divisible-by", "tokenizer-type", "is-hybrid-model", "hybrid-override-pattern", "mamba-state-dim",
-    "mamba-head-dim", "mamba-num-groups", "mamba-num-heads", "window-size", "window-attn-skip-freq",
-    "rotary-base", "rotary-percent", "use-rope-scaling", "rope-scaling-factor", "norm-epsilon",
-)  # fmt: skip
-NEWER_MODEL_ARGUMENTS = (
-    "moe-latent-size", "mtp-use-repeated-layer", "mtp-hybrid-override-pattern", "hybrid-layer-pattern",
-)  # fmt: skip
-"""Arguments of Nemotron 3's scripts (NVIDIA-NeMo/Nemotron, Megatron-Bridge's list of Megatron-LM's arguments)."""
 
 
 def model_of(a: Arguments, name: str, vocab: int | None) -> tuple[Transformer, list[str]]:

@@ -11,17 +11,13 @@ from planner.base.errors import LayoutError, one_line
 from planner.base.files import read_toml
 from planner.exporters.torchtitan import CHECKPOINTING, NATIVE
 from planner.imports.megatron_stages import split_so
+from planner.imports.names import ignored
 from planner.imports.run import FORMATS, ExistingRun, Fields, stated_gradients
 from planner.question import one_layout
 from planner.schedules import get_schedule
 from planner.setup import Setup
 from planner.step.legality import check_legal
 
-NO_MATTER = (
-    "job", "profiling", "metrics", "optimizer", "lr_scheduler", "checkpoint", "comm", "quantize", "validation", "debug",
-    "model.name", "model.flavor", "model.hf_assets_path", "model.tokenizer_path", "training.dataset", "training.steps",
-    "training.dataset_path", "training.max_norm", "training.seq_len", "compile.components",
-)  # fmt: skip
 PIPELINE, PARTS = "parallelism.pipeline_parallel", "parallelism.module_fqns_per_model_part"
 
 
@@ -74,11 +70,12 @@ def torchtitan_run(path: Path, profile: Setup, *, gpus: int) -> ExistingRun:
     )  # fmt: skip
     layouts = split_so(profile, layouts, stages) if pp > 1 else layouts
     check_legal(profile.model, profile.cluster, layouts)
-    others = [(table, x) for table in config.content if table not in NO_MATTER for x in config.table(table)]
+    no_matter = ignored("torchtitan")
+    others = [(table, x) for table in config.content if table not in no_matter for x in config.table(table)]
     names = [f"{table}.{x}" for table, x in others if config.table(table)[x]]
     return ExistingRun(
         title="torchtitan", setup=profile, layouts=layouts, profile=profile, switches={}, notes=tuple(notes),
-        unknown=tuple(one_line(x) for x in names if x not in {*config.read, *NO_MATTER}), ignored=0,
+        unknown=tuple(one_line(x) for x in names if x not in {*config.read, *no_matter}), ignored=0,
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from planner.hardware import load_cluster, load_framework
 from planner.imports.arguments import read_arguments
 from planner.imports.deepspeed import deepspeed_run
 from planner.imports.megatron import megatron_run
-from planner.imports.megatron_names import ARGUMENTS
+from planner.imports.names import megatron_arguments
 from planner.imports.run import ExistingRun
 from planner.imports.torchtitan import torchtitan_run
 from planner.layouts import Attention, GradDtype, Layouts, OptimizerKind, Precision, Recompute, Split
@@ -194,7 +194,7 @@ def test_megatrons_fraction_is_a_share(share):
 
 
 def test_every_argument_that_is_understood_is_published():
-    assert {f"--{name}" for name in ARGUMENTS} <= names("megatron", "arguments")
+    assert {f"--{name}" for name in megatron_arguments("model", "read")} <= names("megatron", "arguments")
 
 
 SPELLINGS = [
