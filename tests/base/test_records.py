@@ -62,3 +62,11 @@ def test_parts_are_named_without_their_unit():
 
     sizes = Sizes(weights_bytes=np.array([1.0, 4.0]), other_bytes=np.array([2.0, 6.0]))
     assert records.parts(sizes, 1, "_bytes", 2.0) == {"weights": 2.0, "other": 3.0}
+
+
+def test_rows_taken_by_number_stay_innermost_in_memory():
+    """Else what is computed from a grid's rows goes along its short axes (x[..., numbers] puts the last axis first)."""
+    grid = (np.arange(24.0).reshape(2, 3, 4),)
+    taken = records.take(grid, np.array([3, 0, 0, 2, 1]), 4)[0]
+    assert taken.flags.c_contiguous
+    np.testing.assert_array_equal(taken, grid[0][..., [3, 0, 0, 2, 1]])
