@@ -103,22 +103,25 @@ class Estimate:
     def with_simulated(self, rows: Any, step_time_s: Any, peak_bytes: Any) -> Estimate:
         """The estimate with what the exact timeline says of some layouts, `rows` an index array.
 
-        The difference of the step is of the bubble, that of the peak memory of the activations. What makes a step
-        shorter than without any bubble is of the imbalance: a rank that has a slow stage may have a quick one too.
+        The difference of the step is of the bubble, that of the peak memory of the activations, and of the buffers
+        beyond all of these, where the fullest rank keeps none. What makes a step shorter than without any bubble is of
+        the imbalance: a rank that has a slow stage may have a quick one too.
         """
         bubble, imbalance = self.time.bubble_s.copy(), self.time.imbalance_s.copy()
-        activations = self.memory.activations_bytes.copy()
+        activations, buffers = self.memory.activations_bytes.copy(), self.memory.buffers_bytes.copy()
         simulated = self.simulated.copy()
         left = step_time_s - self.time.but_bubble_s[rows]
         left = np.where(np.abs(left) <= ROUNDING * step_time_s, 0.0, left)
         less = np.clip(-left, 0.0, imbalance[rows])
         bubble[rows], imbalance[rows] = left + less, imbalance[rows] - less
-        activations[rows] += peak_bytes - self.memory_bytes[rows]
+        stays = activations[rows] + peak_bytes - self.memory_bytes[rows]
+        activations[rows] = np.maximum(stays, 0.0)
+        buffers[rows] += np.minimum(stays, 0.0)
         simulated[rows] = True
         return replace(
             self,
             time=replace(self.time, bubble_s=bubble, imbalance_s=imbalance),
-            memory=replace(self.memory, activations_bytes=activations),
+            memory=replace(self.memory, activations_bytes=activations, buffers_bytes=buffers),
             simulated=simulated,
         )
 
