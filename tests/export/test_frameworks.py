@@ -67,8 +67,8 @@ PLANS = {
 
 
 @pytest.fixture(params=PLANS)
-def any_plan(search_request) -> SavedPlan:
-    return PLANS[search_request.param]()
+def any_plan(request) -> SavedPlan:
+    return PLANS[request.param]()
 
 
 def arguments(text: str) -> list[str]:
