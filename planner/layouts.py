@@ -1,4 +1,4 @@
-"""A table of layouts holds what can be chosen, one array element a candidate. One layout is a table of length one.
+"""A table of layouts: each choice is an array with one element per candidate. One layout is a table of length one.
 
 A table's arrays have shape (n,). A grid's broadcast together: rows along the last axis, and every choice that combines
 with all the rows along an axis of its own before it, where its array has the choices and all others have one element.

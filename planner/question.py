@@ -1,4 +1,4 @@
-"""A question is made from names and numbers: model, hardware, framework, numerics, one layout, or what may be searched.
+"""The question, from names and numbers: model, hardware, framework, numerics, one layout, or what a search may choose.
 
 The command line and the Python API both come through here, so that a name or a number means the same in both.
 """
@@ -128,7 +128,7 @@ def one_layout(cluster: Cluster, *, own_split: str = "even", **choices: Any) -> 
 
 
 def what_is_fixed(*, allow_offload: bool = False, allow_async: bool = False, **choices: Any) -> Fixed:
-    """Reads what a search may choose from: each choice a value or several, None (or nothing) for every legal one.
+    """The choices open to a search: each a value or several, None (or nothing) for every legal one.
 
     choices: by the names of `SETTLED`; and by those of `SHARED` one value, None (or nothing) for the default.
 

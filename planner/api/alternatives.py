@@ -65,7 +65,7 @@ def fewest_gpus(setup: Setup, request: Request) -> int | None:
 
 
 def reasons(plan: Plan) -> list[str]:
-    """Tells what the best change of each choice, or pair of degrees, brings: a sentence each, the fastest first."""
+    """Sentences on what the best change of each choice, or pair of degrees, brings; the fastest change first."""
     found = plan.found
     if not len(found.best):
         return []
@@ -86,7 +86,7 @@ def reasons(plan: Plan) -> list[str]:
 
 
 def _sentence(best: Estimate, changed: Changed, i: int, said: dict[str, Any], row: dict[str, Any]) -> str:
-    """Tells what one change costs, and in which part of the step most of that lies."""
+    """One change's cost in words, and the part of the step where most of it is."""
     other = changed.estimate
     share = float(other.step_time_s[i] / best.step_time_s[0]) - 1.0
     with_ = ", ".join(f"{CHOICES[k].short or k.replace('_', ' ')} {value_text(v)}" for k, v in said.items())

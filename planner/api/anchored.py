@@ -94,7 +94,7 @@ def trust(setup: Setup, interval: tuple[float, float] | None = None, *, unlike: 
 
 
 def anchor_record(found: Anchor) -> dict[str, Any]:
-    """Records the anchor's runs and how far figures moved: of each kind its time's change and standard deviation."""
+    """The anchor's record: its runs, and the change in time and its standard deviation for each kind of figure."""
     deviation, prior = found.update.deviation(), found.update.prior_deviation
     kinds = zip(KINDS, np.expm1(found.update.shift).tolist(), deviation.tolist(), (deviation / prior), strict=True)
     return {
@@ -116,7 +116,7 @@ def anchor_entry(setup: Setup) -> dict[str, Any]:
 
 
 def anchor_lines(setup: Setup) -> list[str]:
-    """Tells a reader of a question's anchor, a sentence a line; none without one."""
+    """Sentences on a question's anchor, one per line; none without an anchor."""
     if not isinstance(setup, AnchoredSetup):
         return []
     others = {str(run["framework"]) for run in setup.anchor.runs if run["framework"]} - {setup.framework.name}
@@ -129,7 +129,7 @@ def _runs(number: int) -> str:
 
 
 def told_lines(found: Anchor) -> list[str]:
-    """Tells which runs these were, and how far the figures moved, a sentence a line."""
+    """Sentences on the anchor's runs and how far the figures moved, one per line."""
     record = anchor_record(found)
     changes = record["time_change"]
     told = [

@@ -42,7 +42,7 @@ class Shown(ABC):
         """The answer as a figure of matplotlib."""
 
     def save_picture(self, path: str | os.PathLike[str]) -> None:
-        """Saves what `plot` draws, as .svg or .png; as .html a page with it above what is printed.
+        """Saves `plot`'s picture as .svg or .png; as .html, a page with it above the printed text.
 
         Raises:
             InputError: Another suffix, or an answer that has nothing to draw.

@@ -1,4 +1,4 @@
-"""An answer says what it took for granted, so that a reader sees at once what would change it."""
+"""The assumptions that an answer states, so that a reader sees at once what would change it."""
 
 from planner.base.units import GBIT
 from planner.choices.training import training_text
@@ -32,7 +32,7 @@ def _format(size_bytes: float) -> str:
 
 
 def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
-    """Lists what one layout's estimate assumes of lengths, gradients, optimizer, network and experts; a phrase each.
+    """The assumptions of one layout's estimate on lengths, gradients, optimizer, network and experts; a phrase each.
 
     layouts: a table of one layout.
     """

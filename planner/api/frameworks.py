@@ -1,4 +1,4 @@
-"""`--framework` names a profile of figures, or a framework that planner writes files for, as one thing."""
+"""The value of `--framework`: a profile of figures, a framework that planner writes files for, or both."""
 
 from dataclasses import replace
 from typing import Any

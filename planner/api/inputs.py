@@ -1,4 +1,4 @@
-"""The things one asks about: a model and a cluster, by name, by file, or by shape."""
+"""The model and the cluster of a question, given by name, by file, or by shape."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class LayoutChoices(SharedChoices, total=False):
 
 
 class SearchChoices(SharedChoices, total=False):
-    """The choices that a search may make: of each one value, or several; and what may be advised."""
+    """The choices open to a search, with one or several values each; and what may be advised."""
 
     tp: Numbers
     pp: Numbers

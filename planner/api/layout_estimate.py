@@ -114,7 +114,7 @@ class LayoutEstimate(Shown):
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """The phrases that say what the estimate takes for granted."""
+        """The estimate's assumptions, a phrase each."""
         return assumed(self.setup, self._one)
 
     @property
@@ -188,7 +188,7 @@ class LayoutEstimate(Shown):
 
 
 def closing_record(one: LayoutEstimate) -> dict[str, Any]:
-    """Records what an answer on a layout takes for granted, and how accurate it is."""
+    """The record of an answer's assumptions on a layout, and of its accuracy."""
     accuracy = trust(one.setup, one.step_time_interval_s, unlike=one.unlike)
     return {"assumed": list(one.assumed), "accuracy": accuracy} | anchor_entry(one.setup)
 

@@ -1,4 +1,4 @@
-"""Limits that suffice: the largest training within a time, and the network that a training needs."""
+"""The largest training within a given time, and the least network that a training needs."""
 
 import os
 from collections.abc import Mapping, Sequence

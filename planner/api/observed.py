@@ -29,7 +29,7 @@ NOISY, SLOW, OTHER_MEMORY = 0.05, 0.02, 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedRun:
-    """A run that was measured: setup, and a table of its one layout; cluster: as a table of runs names it."""
+    """A measured run: its setup, and a table of its one layout; cluster: as a table of runs names it."""
 
     setup: Setup
     layouts: Layouts
@@ -51,7 +51,7 @@ def megatron_arguments_run(
 
 
 def observe(paths: Sequence[Path], run: ObservedRun | None = None) -> Answer:
-    """Reads what logs measured; with the run that they are of, beside its prediction.
+    """The measurements of logs, beside the prediction if their run is given.
 
     Raises FileFormatError and InputError as `planner.imports.run_log.read_log`, or if a log's batch is not the run's.
     """
@@ -65,7 +65,7 @@ def observe(paths: Sequence[Path], run: ObservedRun | None = None) -> Answer:
 
 
 def log_record(path: Path, log: RunLog) -> dict[str, Any]:
-    """Records what a log says by itself."""
+    """The record of a log by itself."""
     return {
         "log": str(path), "framework": log.framework, "steps": len(log.values), "warm_up": log.warm_up,
         "kind": log.kind, "median": log.median, "spread": log.spread, "slow_share": log.slow_share,
@@ -96,7 +96,7 @@ def beside(path: Path, log: RunLog, run: ObservedRun, result: Estimate) -> dict[
 def _first(
     log: RunLog, measured: float, predicted: float, interval: tuple[float, float], memory: float | None
 ) -> list[str]:
-    """Lists what to look at, the most telling first; a sentence each."""
+    """Sentences on what to look at, the most telling first."""
     out = []
     if log.spread > NOISY:
         out.append(f"Steps differ by {log.spread:.0%}: first find what varies (data loading, clocks, other jobs).")

@@ -115,7 +115,7 @@ class Plan(Shown, Sequence[LayoutEstimate]):
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """The phrases that say what the best layout's estimate takes for granted."""
+        """The assumptions of the best layout's estimate, a phrase each."""
         return self[0].assumed if len(self) else ()
 
     @property

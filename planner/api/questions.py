@@ -66,7 +66,7 @@ def explain(
     model: ModelLike, cluster: ClusterLike, *, gpus: int, batch: int, framework: str | None = None,
     given: Given | None = None, **choices: Any,
 ) -> Answer:  # fmt: skip
-    """Tell what limits the best layout's step and training, and its traffic against the links; arguments as of `time`.
+    """The limits of the best layout's step and training, and its traffic against the links; arguments as of `time`.
 
     Raises:
         InputError, UnknownNameError, LayoutError: as `time`.

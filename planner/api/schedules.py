@@ -158,7 +158,7 @@ def _order(
 def _facts(
     known: Schedule | None, pipe: Pipeline, timeline: Timeline, times: tuple[float, float, float], c: float
 ) -> dict[str, Any]:
-    """Facts of the schedule beside its drawing; times in the unit of the durations."""
+    """Facts shown beside the schedule's drawing; times in the unit of the durations."""
     span = known is not None and known.unsynchronised_end
     facts: dict[str, Any] = {
         "time": timeline.span_s if span else timeline.makespan_s,

@@ -1,1 +1,1 @@
-"""All rooms use these: errors, units, files, lookup of names as people write them, records of arrays, Pareto fronts."""
+"""Shared by all rooms: errors, units, files, lookup of names as people write them, records of arrays, Pareto fronts."""

@@ -1,4 +1,4 @@
-"""Signatures call arrays of numbers by these names; their shapes stand in docstrings."""
+"""Types of arrays of numbers, for signatures; docstrings give the shapes."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -42,7 +42,7 @@ class PlannerError(Exception):
 
 
 class InputError(PlannerError):
-    """The user gave something wrong."""
+    """The user gave a wrong input."""
 
 
 class UnknownNameError(InputError):

@@ -184,7 +184,7 @@ _ALLOWED = {
     "string_too_long": "text of {max_length} characters at most", "too_short": "a list of {min_length} or more",
     "too_long": "a list of {max_length} at most", "invalid_key": "text for a name",
 }  # fmt: skip
-"""The allowed values, by pydantic's name of the fault; in braces what its context says."""
+"""Allowed values in words, by pydantic's name of the fault; its context fills braces."""
 
 
 def _allowed(fault: Any) -> str:

@@ -68,7 +68,7 @@ def concatenate(records: Sequence[Record]) -> Record:
 
 
 def largest(records: Sequence[Record], size: Callable[[Record], Any]) -> Record:
-    """Picks for each element that of the record whose size is largest there; of equal ones the first record's."""
+    """Each element from the record whose size is largest there; of equal ones the first record's."""
     best, most = records[0], size(records[0])
     for record in records[1:]:
         more = size(record) > most

@@ -1,4 +1,4 @@
-"""planner writes a state for itself, to go on later: a JSON object with a digest, so that no change goes unseen."""
+"""State that planner saves to go on later: a JSON object with a digest, so that no change goes unseen."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ def write_state(path: Path, state: Mapping[str, Any]) -> None:
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """Reads what `write_state` wrote. Raises FileFormatError if the file can't be read, or is not as it was written."""
+    """The state that `write_state` wrote. Raises FileFormatError if the file can't be read, or was changed."""
     state = read_json(path)
     if state.pop(DIGEST, None) != digest(state).hex():
         raise FileFormatError(f"{path}: damaged: its {DIGEST} is not of what it holds")

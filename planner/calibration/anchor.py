@@ -35,7 +35,7 @@ ROUNDS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """The spread known before any run. figures: standard deviations of the logarithms, by `KINDS`, shape (6,).
+    """The spread before any run. figures: standard deviations of the logarithms, by `KINDS`, shape (6,).
 
     noise: of a run's own error; prior_runs: for how many runs these deviations count.
     """
@@ -182,7 +182,7 @@ def anchor(
     cluster_of: LoadCluster = load_cluster,
     framework_of: LoadFramework = load_framework,
 ) -> Anchor:
-    """Finds what measured runs tell of a machine's figures.
+    """A machine's figures as measured runs tell them.
 
     cluster: the one asked for, of whose kind the runs must be; None: any. cluster_of, framework_of: profiles by the
     names that the runs say.

@@ -41,7 +41,7 @@ def fitted_parameters() -> dict[str, tuple[FittedParameter, ...]]:
 
 
 def parameters_of(architecture: str, everything: bool = False) -> tuple[FittedParameter, ...]:
-    """Lists what may be fitted to runs on an architecture's GPUs; `everything`: also what its own list leaves alone."""
+    """Parameters to fit to runs on an architecture's GPUs; `everything`: also those that its own list omits."""
     lists = fitted_parameters()
     own = lists.get(architecture, lists["any"])
     known = {p.path for p in own}

@@ -1,4 +1,4 @@
-"""Some runs tell some figures only: what they don't tell is left as the profile has it.
+"""The figures that some runs identify; the others stay as the profile has them.
 
 Before any run a figure may be anywhere between its bounds: a variance of 1/12 of the span squared. What the runs add is
 in the Jacobian; `told` is the share of that variance that they take away. At one half the figure's standard error is

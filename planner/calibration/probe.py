@@ -234,7 +234,7 @@ def _memory(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
 
 
 def _host(probe: Probe, framework: Framework | None) -> list[ProbedFigure]:
-    """Host time of the calls of a layer's passes; what tensor ranks and sharding add to each, of both half."""
+    """Host seconds of a layer's passes, and what tensor ranks and sharding add to them, half to each pass."""
     seconds = {r.kind: r.seconds for r in _timed(probe.host)}
     if framework is None or not seconds:
         return []
@@ -285,7 +285,7 @@ def _links(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
 
 
 def probe_record(found: Sequence[ProbedFigure], probe: Probe) -> dict[str, Any]:
-    """Records what a probe tells, as plain values."""
+    """A probe's figures, as plain values."""
     return {
         "machine": probe.machine.model_dump(),
         "figures": [

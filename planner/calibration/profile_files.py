@@ -38,7 +38,7 @@ class _Changes:
         return out
 
     def place(self, folder: str, reference: str, beside: Path) -> str:
-        """Says what a file in the new folder names for it: its own copy, or the shipped profile's name."""
+        """The name to write in the new folder for a reference: its own copy, or the shipped profile."""
         data, path = profile_table(folder, reference, beside)
         data = _with_references(self, folder, data, path.parent)
         changes = self.of(folder, str(data.get("name")))

@@ -1,4 +1,4 @@
-"""A fit uses measured runs of one GPU architecture, if predictable; some are held out, others left, with reasons."""
+"""Measured runs of one GPU architecture: those that a fit uses, those held out, and those left, with reasons."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A row of the table of choices says of one choice its kind, its default, its range, its words."""
+"""A row of the table of choices: the kind, the default, the range and the words of one choice."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -80,7 +80,7 @@ class Choice:
 
     @property
     def allowed(self) -> str:
-        """Says what a value may be, in words."""
+        """The allowed values, in words."""
         if self.enumeration:
             return ", ".join(names(self.enumeration))
         if self.codec:

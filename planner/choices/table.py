@@ -106,9 +106,9 @@ DEGREES = ("dp", "tp", "pp", "cp")
 """The degrees of parallelism whose product is the number of GPUs."""
 
 NUMERICS = ("precision", "attention")
-"""The choices that a search has from its question, one value each."""
+"""Choices that a search takes from its question, one value each."""
 
 
 def usual(choice: Choice, row: dict[str, Any]) -> Any:
-    """Gives a layout's choice where nothing is said of it: of experts' tensor ranks as many as of others."""
+    """A choice's value where nothing is said of it: experts have as many tensor ranks as the rest."""
     return row["tp"] if choice.name == "etp" else choice.plain(choice.default)

@@ -1,4 +1,4 @@
-"""A number says what of a model is trained: all of it, or adapters of low rank beside frozen weights (LoRA).
+"""The trained part of a model, as a number: all of it, or adapters of low rank beside frozen weights (LoRA).
 
 `lora:16` adapts the four matrices of a layer with rank 16, as Megatron-Bridge does unless told (peft/lora.py);
 `lora:16:qkv+proj` those two alone. The number is the rank times 16 and a bit for each target; 0 is all of the model.

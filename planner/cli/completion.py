@@ -1,4 +1,4 @@
-"""The shell offers names as they are typed (planner --install-completion). Each kind loads only its registry."""
+"""The shell's completions of names (planner --install-completion). Each kind of name loads only its registry."""
 
 from collections.abc import Callable, Iterable
 from importlib import import_module

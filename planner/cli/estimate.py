@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from planner.api.answer import Shown
 
 OF_PYTHON = ("pp", "ep", "recompute")
-"""Facts that DeepSpeed's JSON can't say."""
+"""Choices that DeepSpeed's JSON lacks."""
 MOST_BYTES = 2**20
 
 

@@ -71,7 +71,7 @@ def write(plan: SavedPlan, target: Target, output: Path | None, base: str | None
 
 
 def targets_and_files(exports: list[str]) -> list[tuple[Target, Path]]:
-    """Reads what `--export FRAMEWORK=FILE` asks for, each file checked before long work.
+    """Targets and files of `--export FRAMEWORK=FILE`, files checked before long work.
 
     Raises InputError for another form, UnknownNameError for an unknown framework, OutputError for a file that can't be
     written.

@@ -1,4 +1,4 @@
-"""The installation is probed: each probe is a piece of Python in a process of its own, with a limit."""
+"""Probes of the installation: each is a piece of Python in a process of its own, with a time limit."""
 
 import os
 import re
@@ -37,11 +37,11 @@ class Finding:
 
 
 PROBES = tomllib.loads(Path(__file__).with_name("probes.toml").read_text(encoding="utf-8"))
-"""The code by the name of what is tried, and the extra that installs it where the rest does without."""
+"""Each probe by its name: the code, and the extra that installs what planner can do without."""
 
 
 def requirements() -> list[Requirement]:
-    """Lists what planner needs and may use, from its own metadata; empty where it runs without being installed."""
+    """Packages that planner needs or may use, from its own metadata; empty where planner isn't installed."""
     try:
         lines = metadata.requires("planner") or []
     except metadata.PackageNotFoundError:
@@ -86,7 +86,7 @@ def machine() -> dict[str, str]:
 
 
 def findings() -> list[Finding]:
-    """Tries everything at the same time."""
+    """Findings of all probes, run at once."""
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor() as pool:
@@ -94,7 +94,7 @@ def findings() -> list[Finding]:
 
 
 def tried(name: str) -> Finding:
-    """Runs one probe."""
+    """One probe's finding."""
     extra = PROBES[name].get("extra", "")
     remedy = install_command(extra) + (" && playwright install chromium" if name == BROWSER else "")
     before: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Notes on stderr beside an answer are held until that is out: a refusal stays one line."""
+"""Notes for stderr, held until the answer is out, so that a refusal stays one line."""
 
 import sys
 

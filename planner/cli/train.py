@@ -29,7 +29,7 @@ MOST_SERIAL_RANKS = 256  # each a thread, and each wakes all when it sends
 
 
 def _given(instead: dict[str, Any]) -> dict[str, Any]:
-    """Reads what replaces a plan's choices; a way to recompute means all layers, unless it is said how many."""
+    """The choices given in place of a plan's; a way to recompute means all layers, unless it is said how many."""
     rows = {name: CHOICES[name] for name, value in instead.items() if value is not None}
     given = {name: choice.plain(choice.coded(instead[name])) for name, choice in rows.items()}
     return ({"recompute_layers": 0} if "recompute" in given else {}) | given

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class After:
-    """The things to make of a run once it has ended."""
+    """The outputs to write once a run has ended."""
 
     trace: Path | None
     json: bool
@@ -44,7 +44,7 @@ def finish(training: Training, measured: Measured, engine: str, after: After) ->
 
 
 def _record(training: Training, measured: Measured, engine: str) -> dict[str, Any]:
-    """Records what was measured, under the names of the JSON."""
+    """The measurements, under the names of the JSON."""
     import statistics
 
     from planner.trainer.stopwatch import undisturbed, usual_s

@@ -1,4 +1,4 @@
-"""`planner train` runs a plan's layout and schedule on a model and a batch that this machine can train."""
+"""A plan's layout and schedule for `planner train`, on a model and a batch that this machine can train."""
 
 from __future__ import annotations
 

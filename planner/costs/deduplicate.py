@@ -1,4 +1,4 @@
-"""Costs that repeat are computed once: for layouts that differ in what a cost depends on, and mapped back to all."""
+"""The layouts that differ in what a cost depends on, so that each cost is computed once, and the way back to all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Costs of one layer, the embedding and the head to a rank for one micro-batch: computed for the distinct layouts."""
+"""A rank's costs of one layer, the embedding and the head for one micro-batch: computed for the distinct layouts."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def tensor_rank(model: Transformer, layouts: Layouts) -> Transformer:
 
 @dataclass(frozen=True, kw_only=True)
 class RankParts:
-    """The parts of the ranks of some layouts, each counted once for all their ranks."""
+    """The parts that layouts' ranks are made of, each counted once for all their ranks."""
 
     model: Transformer
     layouts: Layouts

@@ -1,4 +1,4 @@
-"""Shapes of a layout's share of a model, for several cost models. Array-first, shape (n,)."""
+"""Sizes of a layout's share of a model, for several cost models. Array-first, shape (n,)."""
 
 from typing import Any
 

@@ -48,11 +48,11 @@ class MegatronBridge(Target):
     adapters = ""
 
     def only(self, fixed: Fixed) -> Fixed:
-        """Allows what Megatron-LM's export allows."""
+        """The choices left to Megatron-LM."""
         return Megatron().only(fixed)
 
     def adapt(self, nearest: Nearest) -> None:
-        """Adapts to Megatron-Core, but that the model is not exported."""
+        """Adapts to Megatron-Core; the model is not exported."""
         nearest.schedules(megatron.SCHEDULES)
         megatron.adapt_core(nearest, str)
         if (precision := nearest.row["precision"]) in ("tf32", "fp32"):
@@ -178,7 +178,7 @@ def _data_parallelism(job: Job) -> Table:
 
 
 def _model_parts(job: Job) -> Table:
-    """Sets what multi-token prediction and experts need, and Megatron-FSDP's own."""
+    """Settings of multi-token prediction, of experts, and of Megatron-FSDP."""
     row, model, dispatcher, fsdp = job.row, job.model, megatron.dispatcher_name(job), job.row["zero"] > 1
     plain, experts = dispatcher == "alltoall", model.num_experts
     # DeepSeek-V3's recipe has a module.

@@ -47,7 +47,7 @@ def model_arguments(model: Transformer, *, dropout: bool, grouped: bool, dispatc
 
 
 def model_notes(model: Transformer) -> list[str]:
-    """Notes what of the model Megatron-LM has no argument for."""
+    """Notes on model traits without a Megatron-LM argument."""
     m, out = model, []
     if not m.rotary and not m.max_positions:
         out.append("positions: Megatron-LM has no ALiBi; exported without position embeddings")

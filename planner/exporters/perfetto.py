@@ -81,7 +81,7 @@ def _nanoseconds(seconds: Any) -> Any:
 
 
 def _names(ranks: int, streams: list[str]) -> list[Event]:
-    """Names processes and threads, and orders them."""
+    """Events that name processes and threads, and order them."""
     out: list[Event] = []
     for r in range(ranks):
         out.append({"ph": "M", "name": "process_name", "pid": r, "args": {"name": f"rank {r}"}})

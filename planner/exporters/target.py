@@ -31,7 +31,7 @@ from planner.step.timeline.timed import timed_estimate
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Job(Setup):
-    """The job that a framework's file is written from: model, cluster, and the profile that the prediction assumes.
+    """The source of a framework's file: model, cluster, and the profile that the prediction assumes.
 
     layouts: a table of one, which the framework can run. head: sentences for the file's top: what this is, what it is
     predicted to take, and every choice of the plan that the framework can't express.
@@ -169,7 +169,7 @@ class Target(ABC):
     """A framework that a plan is written for."""
 
     name: str
-    """The name that `planner export --to` has for it."""
+    """The name in `planner export --to`."""
     title: str
     """The framework's name."""
     version: str
@@ -210,7 +210,7 @@ class Target(ABC):
             raise LayoutError(f"train {text}: {self.title} has no adapters; train full, or export to megatron-bridge")
 
     def only(self, fixed: Fixed) -> Fixed:
-        """Cuts a search's choices to those that the framework can run; `fixed` is what the user has settled."""
+        """A search's choices that the framework can run, within what the user has settled (`fixed`)."""
         return fixed
 
 
@@ -229,7 +229,7 @@ def launch_shape(cluster: Cluster, gpus: int) -> tuple[int, int]:
 
 
 def allowed(fixed: Fixed, **only: tuple[Any, ...]) -> Fixed:
-    """Cuts what the user has settled to what is allowed besides. Raises LayoutError if nothing is left of a choice."""
+    """The user's settled choices that are also allowed. Raises LayoutError if nothing is left of a choice."""
     changes: dict[str, Any] = {}
     for key, values in only.items():
         settled = getattr(fixed, key)

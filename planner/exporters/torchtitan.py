@@ -29,7 +29,7 @@ CHECKPOINTING = {"none": "None", "selective": "SelectiveAC.Config()", "full": "F
 
 
 def _runs(schedule: Schedule) -> bool:
-    """Tells if PyTorch's runtime can run it: one copy and version of weights, whole sequences, two chunks in a V."""
+    """Whether PyTorch's runtime can run it: one copy and version of weights, whole sequences, two chunks in a V."""
     one_copy = schedule.synchronous and schedule.copies == 1 and not schedule.sliced
     return one_copy and (schedule.looped_placement or schedule.chunks == 2)
 
@@ -271,7 +271,7 @@ _BY_SIZES = {
 
 
 def registered(model: Transformer, remedy: str = "") -> Registered:
-    """Finds torchtitan's model of these sizes. Raises LayoutError, with the remedy, if it registers none."""
+    """The torchtitan model of these sizes. Raises LayoutError, with the remedy, if it registers none."""
     m = model
     sizes = (m.num_layers, m.hidden, m.num_heads, m.num_kv_heads, m.moe_ffn if m.num_experts else m.ffn, m.vocab)
     if sizes not in _BY_SIZES:

@@ -59,7 +59,7 @@ class Arguments:
         return float(text)
 
     def needed(self, name: str) -> int:
-        """Reads a number that must be there. Raises InputError if it isn't there, or is no number."""
+        """A number that must be there. Raises InputError if it isn't there, or is no number."""
         value = self.number(name)
         if value is None:
             raise InputError(f"--{name} is missing; planner needs it (or, in planner estimate, a model named beside)")
@@ -148,7 +148,7 @@ def _expanded(word: str, variables: dict[str, str]) -> str:
 
 
 def _own_default(name: str, value: str) -> str:
-    """Finds what X=${X:-8} sets where the environment says nothing."""
+    """The value of X=${X:-8} where the environment says nothing."""
     return re.sub(r"\$\{" + name + r":?-([^{}]*)\}", r"\1", value)
 
 

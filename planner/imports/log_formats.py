@@ -1,4 +1,4 @@
-"""Training frameworks print each iteration in a format of `log_formats.toml`, which says what its fields mean."""
+"""The formats in which frameworks print iterations, from `log_formats.toml`, which says what the fields mean."""
 
 import re
 from functools import cache

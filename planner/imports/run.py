@@ -1,5 +1,5 @@
-"""An import makes a run of a configuration; a configuration file's fields have dotted names, and which of them were
-read, with faults that name a field."""
+"""The run that an import makes of a configuration, and a configuration file's fields by dotted name: which were
+read, and faults that name a field."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

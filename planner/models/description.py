@@ -16,7 +16,7 @@ from planner.models.possible import FLAGS, LARGEST, NOT_NEGATIVE, POSITIVE, SHAR
 from planner.models.transformer import Transformer
 
 SSM_SIZES = {"ssm_heads": None, "ssm_head_dim": 64, "ssm_groups": 8, "ssm_state": 128, "ssm_conv": 4}
-"""A hybrid's state-space layers have these sizes unless the file says otherwise; heads as twice the width takes."""
+"""Default sizes of a hybrid's state-space layers; as many heads as twice the width takes."""
 NEEDED = ("hidden", "heads", "vocab", "seq_len")
 LARGEST_OF = {
     "layers": 100_000, "hidden": 10_000_000, "heads": 1_000_000, "vocab": 100_000_000, "ffn": 100_000_000,

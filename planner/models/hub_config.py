@@ -26,7 +26,7 @@ KEYS = {
     "rotary_percent": ("partial_rotary_factor", "rotary_pct"), "rope_scaling": ("factor",),
     "norm_epsilon": ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"),
 }  # fmt: skip
-"""Configs call the fields of a `[model]` table by these names."""
+"""Names that configs give the fields of a `[model]` table."""
 
 
 class Config:

@@ -19,7 +19,7 @@ def mixtral(c: Config) -> dict[str, Any]:
 
 
 def _qwen_moe(c: Config) -> dict[str, Any]:
-    """Reads what Qwen's mixtures share: experts in every `decoder_sparse_step`th layer, but for those listed."""
+    """Fields of all Qwen mixtures: experts in every `decoder_sparse_step`th layer, but for those listed."""
     layers, experts = c.size("num_hidden_layers"), c.size("num_experts", least=0)
     step = c.size("decoder_sparse_step", 1)
     only = c.data.get("mlp_only_layers")
@@ -74,7 +74,7 @@ def _shared_and_routed(c: Config, dense: int) -> dict[str, Any]:
 
 
 def deepseek_v2(c: Config) -> dict[str, Any]:
-    """Reads V3's fields, but that routing is limited to groups only where `topk_method` says so."""
+    """V3's fields, but routing is limited to groups only where `topk_method` says so."""
     limited = c.data.get("topk_method", "greedy") == "group_limited_greedy"
     return deepseek_v3(c) | ({} if limited else {"expert_groups": 0, "top_k_groups": 0})
 

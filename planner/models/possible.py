@@ -48,7 +48,7 @@ def _check_fields(m: Transformer) -> None:
 
 
 def _layers(m: Transformer) -> str:
-    """Tells what contradicts the number of layers and heads; nothing where none does."""
+    """A contradiction in the number of layers and heads; empty if there is none."""
     if m.num_heads % m.num_kv_heads:
         return f"num_heads {m.num_heads} isn't a multiple of num_kv_heads {m.num_kv_heads}"
     for one, other in (
@@ -63,7 +63,7 @@ def _layers(m: Transformer) -> str:
 
 
 def _parallel(m: Transformer) -> str:
-    """Tells what contradicts attention and MLP side by side."""
+    """A contradiction of attention and MLP side by side."""
     if m.parallel_block and m.num_dense_layers < m.num_layers:
         return "parallel_block is True; allowed: False, for not every layer has attention and a dense MLP"
     if m.parallel_norms and not m.parallel_block:
@@ -72,7 +72,7 @@ def _parallel(m: Transformer) -> str:
 
 
 def _windows(m: Transformer) -> str:
-    """Tells what contradicts the layers with a sliding window."""
+    """A contradiction in the layers with a sliding window."""
     if m.num_window_layers <= m.num_attention_layers and bool(m.num_window_layers) == bool(m.window):
         return ""
     return (
@@ -82,7 +82,7 @@ def _windows(m: Transformer) -> str:
 
 
 def _state_space(m: Transformer) -> str:
-    """Tells what contradicts the sizes of state-space layers."""
+    """A contradiction in the sizes of state-space layers."""
     if not m.num_ssm_layers or (min(getattr(m, name) for name in SSM_SIZES) >= 1 and not m.ssm_heads % m.ssm_groups):
         return ""
     got = ", ".join(f"{name} {getattr(m, name)}" for name in SSM_SIZES)
@@ -90,7 +90,7 @@ def _state_space(m: Transformer) -> str:
 
 
 def _experts(m: Transformer) -> str:
-    """Tells what contradicts the MLPs, dense and of experts, and what belongs to either."""
+    """A contradiction in the MLPs, dense and of experts, and what belongs to either."""
     if m.num_mtp_layers and m.num_mixer_only_layers == m.num_layers:
         return f"num_mtp_layers is {m.num_mtp_layers}; allowed: 0, for no layer has an MLP"
     if m.num_dense_layers and not m.ffn:
@@ -112,7 +112,7 @@ def _experts(m: Transformer) -> str:
 
 
 def _latent_attention(m: Transformer) -> str:
-    """Tells what contradicts the sizes of latent attention."""
+    """A contradiction in the sizes of latent attention."""
     if not m.kv_lora_rank or (m.v_head_dim and m.qk_rope_head_dim < m.head_dim):
         return ""
     return (
@@ -122,7 +122,7 @@ def _latent_attention(m: Transformer) -> str:
 
 
 def _routing(m: Transformer) -> str:
-    """Tells what contradicts the groups of experts that a token's lie in."""
+    """A contradiction in the groups that a token's experts lie in."""
     if not (m.expert_groups or m.top_k_groups):
         return ""
     size = m.num_experts // max(m.expert_groups, 1)

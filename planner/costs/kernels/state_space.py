@@ -78,7 +78,7 @@ def ssm_s(case: Case) -> tuple[Array, Array]:
 
 
 def ssm_bytes(case: Case) -> Array:
-    """Bytes that the average layer's state-space saves of a micro-batch: product in, the scan's and the norm's output.
+    """Bytes that an average layer's state space saves per micro-batch: outputs of product in, scan and norm.
 
     The kernels keep no convolved channels and no states; they make both again.
     """

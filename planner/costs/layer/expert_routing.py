@@ -60,7 +60,7 @@ class PassTraffic:
 
 
 ADDS_PER_UNIT_S = 0.42e9
-"""Numbers that PyTorch's scatter_add and index_add of before 2026-05 add in a compute unit and second, one by one.
+"""Numbers per second that a compute unit adds one by one in PyTorch's scatter_add and index_add before 2026-05.
 
 scatter_add of 67 million 16-bit numbers takes 2.07 ms on H20's 78 units (flagos-ai/FlagGems pull request 4502). Others:
 index_add on A100 0.28e9 (pull request 427), on B200 0.32e9 with half of them to one row (pytorch pull request 183950).

@@ -29,7 +29,7 @@ def _figures() -> tuple[float, float, float, frozenset[str]]:
 
 
 def kinds_of(setup: Setup, precision: str | None = None) -> tuple[str, ...]:
-    """Names what memory's errors may depend on: framework, GPU architecture, experts, and the precision if given.
+    """Traits, in words, that memory's errors may depend on: framework, GPU architecture, experts, precision if given.
 
     precision: in lower case, as in a profile's peaks.
     """

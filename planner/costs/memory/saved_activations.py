@@ -54,7 +54,7 @@ class LayerTensors:
 
 
 def layer_tensors(case: Case) -> LayerTensors:
-    """Sizes what a layer's forward pass makes for its backward pass (Korthikanti et al. 2022, section 4.1, for GPT).
+    """A layer's tensors, kept from forward to backward pass (Korthikanti et al. 2022, section 4.1, for GPT).
 
     An fp8 product keeps its input in fp8 (Transformer Engine, github.com/NVIDIA/TransformerEngine issue 1764); what
     others keep too, such as attention's output, is kept twice then.

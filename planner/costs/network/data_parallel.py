@@ -1,4 +1,4 @@
-"""Data parallelism sums gradients and gathers parameters, by ZeRO stage and copies. Array-first, (n,)."""
+"""Traffic of data parallelism: gradients summed, parameters gathered, by ZeRO stage and copies. Array-first, (n,)."""
 
 from __future__ import annotations
 
