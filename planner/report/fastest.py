@@ -59,7 +59,7 @@ def fastest_record(found: Fastest, case: TrainingCase) -> dict[str, Any]:
 
 
 def _knee_mark(found: Fastest, place: int) -> str:
-    """Words the mark at the knee: where it is but the end of the range, that too."""
+    """The mark at the knee; it says if the knee is only the end of the range."""
     last = place == len(found.by_gpus) - 1 and 2 * int(found.run.gpus[found.by_gpus[place]]) > found.max_gpus
     return " <- knee, limited by --max-gpus" if last else " <- knee"
 
@@ -162,7 +162,7 @@ def _share(value: float | None) -> str:
 
 
 def sensitivity_view(found: Sensitivity) -> RenderableType:
-    """Shows what helps most first, then each network operation against its link."""
+    """Effects, the largest first, then each network operation against its link."""
     effects = plain_table("quantity", "step", "training", "twofold saves", "replanned", numbers=(1, 2, 3, 4))
     for e in found.effects:
         slopes = ["-" if np.isnan(x) else f"{x:+.3f}" for x in (e.elasticity, e.training)]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def largest_record(kinds: Sequence[tuple[LargestQuestion, Largest]]) -> dict[str, Any]:
-    """Records what was asked, and for each kind of model the largest training and those of the curve."""
+    """The question, and for each kind of model the largest training and those of the curve."""
     q = kinds[0][0]
     return {
         "cluster": q.cluster.name, "network": q.cluster.network.name, "framework": q.framework.name,
@@ -59,12 +59,12 @@ def _training(q: LargestQuestion, t: LargestTraining) -> dict[str, Any]:
 
 
 def kind_name(kind: Mapping[str, Any]) -> str:
-    """Names a kind of models."""
+    """A model kind's name."""
     return f"mixtures of {kind['experts']} experts" if kind["experts"] else "dense models"
 
 
 def largest_view(r: Mapping[str, Any]) -> RenderableType:
-    """Shows for each kind of model the answer first, then the curve."""
+    """The answer for each kind of model, then its curve."""
     lines: list[RenderableType] = []
     for kind in r["kinds"]:
         lines += [Text(_answer(r, kind), style="bold"), *_said(r, kind), "", _curve(kind), ""]
@@ -87,7 +87,7 @@ def _answer(r: Mapping[str, Any], kind: Mapping[str, Any]) -> str:
 
 
 def _said(r: Mapping[str, Any], kind: Mapping[str, Any]) -> list[str]:
-    """Tells what stops a larger one, and where utilisation falls."""
+    """Lines on the limit to size, and on where utilisation falls."""
     best = kind["largest"]
     if best is None:
         return []

@@ -36,7 +36,7 @@ def laws_view(laws: LawFile) -> RenderableType:
 
 
 def comparison_record(found: Laws, seq_len: int) -> dict[str, Any]:
-    """Records what each law says of one training."""
+    """Each law's answers on one training."""
     return {
         "tokens": found.batches[0].target.tokens,
         "tokens_origin": found.batches[0].origin,

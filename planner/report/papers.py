@@ -24,7 +24,7 @@ FROM = {
     "runs": "cost models, measured runs", "model of 2021": "the paper's assumptions",
     "shortest": "cost models, searched", "largest": "cost models, searched", "volume": "mini-trainer",
 }  # fmt: skip
-"""The source of ours, by evaluator, in words."""
+"""Sources of our figures, by evaluator."""
 GROUPS = (("read", "Read in a source"), ("recalled", "Recalled, not read again"))
 COUNTED = ("agrees", "off", "not reproduced")
 HOW = (
@@ -54,7 +54,7 @@ def off_by(o: Outcome) -> str:
 
 
 def note(o: Outcome) -> str:
-    """Tells what ours is made of, and why it is off or missing."""
+    """The source of our figure, and why it is off or missing."""
     parts = [FROM.get(o.claim.by, ""), o.note, o.claim.why if o.verdict != "agrees" else ""]
     return "; ".join(part for part in parts if part)
 
@@ -166,12 +166,12 @@ DOTS = (
     "the edge, less than half or more than twice. The green band is 15 %; a ratio agrees within 10 %. Red is off."
 )
 MARKS = {"half": 0.5, "-15 %": 0.85, "0": 1.0, "+15 %": 1.15, "twice": 2.0}
-"""The words on the picture's axis, by ours over the paper's figure."""
+"""The words on the picture's axis, each with ours over the paper's."""
 HEAD = ("claim", "paper", "ours", "unit", "off by", "verdict", "where in the paper", "ours from, and why off")
 
 
 def page_view(done: Sequence[Reproduction], systems: dict[int, str]) -> RenderableType:
-    """Shows under the picture on a page a row for each system, then every paper's claims."""
+    """The text under a page's picture: a row for each system, then every paper's claims."""
     papers = [part for d in done for part in ("", paper_view(d))]
     return stacked(DOTS, "", all_view(done, systems), *papers)
 

@@ -57,7 +57,7 @@ def said(value: Any) -> str:
 
 @contextmanager
 def drawing_style(style: dict[Any, Any]) -> Iterator[None]:
-    """Draws text inside as it is: a name may hold a dollar sign, or letters that the font lacks."""
+    """A context that draws text as it is: a name may hold a dollar sign, or letters that the font lacks."""
     import matplotlib as mpl
 
     with mpl.rc_context({"text.parse_math": False} | style), warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""A report on a recommended plan: its parts are computed by `planner.api.reports` and drawn as a page."""
+"""The parts of a report on a recommended plan: `planner.api.reports` computes them, a page draws them."""
 
 from __future__ import annotations
 

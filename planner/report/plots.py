@@ -146,7 +146,7 @@ def draw_time(title: str, r: Record) -> Figure:
 
 
 def draw_explained(title: str, r: Record) -> Figure:
-    """Draws what twice as much of each quantity saves, and where the step's time goes."""
+    """The saving from twice as much of each quantity, and where the step's time goes."""
     keys, series = ("twofold", "replanned"), ("the layout as it is", "the best layout then")
     rows = {e["name"]: [None if e[key] is None else 100 * e[key] for key in keys] for e in r["effects"]}
     saves = partial(bars, rows=rows, title="Twice as much (of a latency: half)", unit="% of time saved", series=series)

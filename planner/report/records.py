@@ -35,7 +35,7 @@ def model_record(model: Transformer) -> dict[str, Any]:
 
 
 def question_record(setup: Setup, gpus: int, global_batch: int | None = None) -> dict[str, Any]:
-    """Records what was asked; with the batch where that was given."""
+    """The question; with the batch where it was given."""
     model, cluster = setup.model, setup.cluster
     return {
         "model": model.name,

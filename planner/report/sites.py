@@ -63,7 +63,7 @@ def sites_text(sites: Sites) -> str:
 
 
 def sites_view(case: SitesCase, r: Mapping[str, Any]) -> RenderableType:
-    """Shows what ends first, then every way, then what is law and what is assumed."""
+    """The way that ends first, then all ways, then the laws and the assumptions."""
     ends = "nothing fits" if r["best"] is None else f"{r['best']} ends first"
     head = f"{r['model']} on {sites_text(case.sites)} of {r['cluster']}, batch {case.batch:,}: {ends}"
     priced = any(w.get("cost_usd") is not None for w in r["ways"])
@@ -143,7 +143,7 @@ def _way_record(asked: MixedQuestion, w: MixedWay) -> dict[str, Any]:
 
 
 def _said(way: str, part: Mapping[str, Any]) -> str:
-    """Tells what one group does."""
+    """The work of one group."""
     row = part["layout"]
     if part["layers"] is None:
         return f"{part['cluster']}: {part['global_batch']:,} sequences, {layout_text(row)}"

@@ -67,7 +67,7 @@ def _counts(table: pa.Table) -> dict[str, int]:
 
 
 def _best(table: pa.Table) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
-    """Picks for each model, its sequence length the same, the row of highest throughput, and the cheapest if priced."""
+    """The row of highest throughput for each model and sequence length, and the cheapest if priced."""
     import pyarrow.compute as pc
 
     fits = table.filter(pc.equal(table["status"], FITS))

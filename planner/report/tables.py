@@ -50,7 +50,7 @@ PARTS = {
 
 
 def question_title(setup: Setup, gpus: int, global_batch: int) -> str:
-    """Says in one line what was asked."""
+    """The question in one line."""
     model, cluster = setup.model, setup.cluster
     return f"{model.name} on {gpus} GPUs of {cluster.name}, batch {global_batch} x {model.seq_len} tokens"
 
@@ -69,7 +69,7 @@ def layout_text(row: dict[str, Any]) -> str:
 
 
 def _choice_text(choice: Choice, row: dict[str, Any]) -> str:
-    """Words one choice in a line of text; nothing at its default."""
+    """One choice in words; empty at its default."""
     value = row[choice.name]
     if choice.name == "layer_split":
         return SPLITS.get(value, "")
@@ -161,7 +161,7 @@ def closed_form_lines(result: Estimate, i: int) -> list[str]:
 
 
 def _fastest_line(result: Estimate, i: int, fastest: int) -> str:
-    """Tells what the fastest layout gains over the one to run, in memory's place."""
+    """The fastest layout's gain over the one to run, and its memory."""
     gain = 1.0 - float(result.step_time_s[fastest] / result.step_time_s[i])
     memory, chance = format_bytes(float(result.memory_bytes[fastest])), chance_text(float(result.fit_chance[fastest]))
     text = layout_text(result.layouts.row(fastest))
@@ -169,7 +169,7 @@ def _fastest_line(result: Estimate, i: int, fastest: int) -> str:
 
 
 def _roomiest_line(result: Estimate, i: int, roomiest: int) -> str:
-    """Tells what the roomiest of the fast layouts saves over the one to run, and what that costs."""
+    """The roomiest of the fast layouts: its loss against the one to run, and its memory."""
     loss = float(result.step_time_s[roomiest] / result.step_time_s[i]) - 1.0
     memory = format_bytes(float(result.memory_bytes[roomiest]))
     return f"Roomiest, {loss:.1%} slower: {layout_text(result.layouts.row(roomiest))}, {memory}"
@@ -243,7 +243,7 @@ def estimate_view(
 
 
 def closing_lines(assumed: Sequence[str], accuracy: str = "") -> list[str]:
-    """Tells what an answer takes for granted, and how accurate such ones have been: a paragraph each, none if empty."""
+    """An answer's assumptions, and how accurate such answers have been: a paragraph each, none if empty."""
     lines: list[str] = []
     if assumed:
         lines += ["", f"Assumed: {'; '.join(assumed)}."]

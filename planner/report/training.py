@@ -31,7 +31,7 @@ def count_text(value: float) -> str:
 
 
 def goal_record(case: TrainingCase) -> dict[str, Any]:
-    """Records what is to be trained and by which laws."""
+    """The goal of a training, and the laws used."""
     goal = case.goal
     return {
         "tokens_at_small_batch": goal.target.tokens,
@@ -60,7 +60,7 @@ def finite(value: float) -> float | None:
 
 
 def taken_by(run: TrainingTime, i: int = 0) -> dict[str, Any]:
-    """Records what a training takes, of an array of them."""
+    """Figures of one training, of an array of them."""
     return {
         "gpus": int(run.gpus[i]),
         "days": finite(float(run.wall_s[i]) / DAY),
@@ -202,7 +202,7 @@ def _row(gpus: int, plan: TrainingPlan | None) -> dict[str, Any]:
 
 
 def fewest_record(found: Fewest, *, days: float | None, max_cost: float | None) -> Any:
-    """Records what was asked, the two answers, and all numbers of GPUs that were tried."""
+    """The question, the two answers, and all numbers of GPUs that were tried."""
     return {
         "goal": goal_record(found.keeps.case),
         "days": days,

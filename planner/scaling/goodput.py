@@ -17,7 +17,7 @@ NEVER = 1e-12  # a job with less goodput than this does not end
 
 @dataclass(frozen=True, kw_only=True)
 class Reliability:
-    """Failures and restarts interrupt training.
+    """Failures and restarts of a training.
 
     mtbf_s: mean time between failures of one accelerator with its share of node, network and host, may be infinite;
     restart_s: from a failure to the first new step: detection, rescheduling, loading.

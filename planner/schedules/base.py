@@ -1,4 +1,4 @@
-"""A pipeline schedule is an order of operations per rank, and its closed forms beside it.
+"""A pipeline schedule: an order of operations per rank, and its closed forms.
 
 Letters, as the papers use them: p pipeline ranks, r a rank from 0; m micro-batches per step; v virtual stages (model
 chunks) a rank; k sequence slices a micro-batch; F, I, W seconds of one micro-batch's forward, input gradient and

@@ -19,7 +19,7 @@ from planner.schedules.one_f_one_b_rows import one_in_one_out, units
 
 
 class BreadthFirst(Schedule):
-    """Runs chunk by chunk all m forwards, then from the last chunk all m backwards."""
+    """Chunk by chunk all m forwards, then from the last chunk all m backwards."""
 
     name = "breadth-first"
     source = "Lamy-Poirier 2022, arXiv 2211.05953; order read in PyTorch's ScheduleLoopedBFS, which reverses backwards"

@@ -1,4 +1,4 @@
-"""An operation waits for others: the pipeline's data flow, and whether an order is complete.
+"""Dependencies of operations: the pipeline's data flow, and whether an order is complete.
 
 F of stage s needs F of stage s - 1; B (or I) of stage s needs its own F and B (or I) of stage s + 1; W needs its own I.
 With sequence slices F of slice j needs F of slice j - 1 (keys and values) and B of slice j that of slice j + 1.
@@ -45,7 +45,7 @@ def dependencies(order: Order) -> Ints:
 
 
 def _of_head(order: Order, place: _Places) -> Ints:
-    """Finds what operations wait for of a head that all ranks share, shape (n, p)."""
+    """The waits of operations on a head that all ranks share, shape (n, p)."""
     kind, i, last = order.kind, order.micro_batch, place.shape[0] - 1
     out = np.full((len(order), order.ranks), -1, dtype=np.int64)
     part = np.full((len(KINDS), place.shape[1], order.ranks), -1, dtype=np.int64)

@@ -41,7 +41,7 @@ class OneFOneBV(Generated):
         return Order.of_tables(rows)
 
     def closed_form(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> tuple[Array, Bools]:
-        """Takes, if p >= 3 and m > p, halves of the largest of two or three sums, by p mod 3, with B = I + W:
+        """Half the largest of two or three sums, by p mod 3, with B = I + W, if p >= 3 and m > p:
 
         2 (p - 1) (F + B), less an F where p is 2 mod 3; what an order made for B = 2F waits for longer forwards,
         (4m + 2p - 6) F + (2p - 2m) B; and between them one more where p isn't 1 mod 3. Found by simulation.

@@ -1,4 +1,4 @@
-"""A search finds the layouts there are, those that may matter, the best, and why not another (`ranking.recommend`)."""
+"""The layouts that exist, those that may matter, the best one, and why not another (`ranking.recommend`)."""
 
 from planner.search.found import Recommendation, largest_part
 from planner.search.ranking import OBJECTIVES, recommend

@@ -1,4 +1,4 @@
-"""A user writes what a search must leave out: "schedule=zb-*", "recompute=full", "tp=8", "cp"."""
+"""Exclusions from a search, as a user writes them: "schedule=zb-*", "recompute=full", "tp=8", "cp"."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ from planner.search.space import default_schedules
 
 
 def without(fixed: Fixed, text: str) -> Fixed:
-    """Takes from what may be searched what a text names: values of a choice, or all but the choice's default.
+    """The choices left to a search less those that a text names: values of a choice, or all but its default.
 
     Several stand with commas: "tp=4,8", "cp,schedule=zb-*". Schedules may be named with wildcards; one that is not
     searched anyway changes nothing.
@@ -67,7 +67,7 @@ def _coded(choice: Choice, value: str) -> Any:
 
 
 def _with(fixed: Fixed, text: str, name: str, left: Sequence[Any]) -> Fixed:
-    """Gives what may be searched these values of a choice."""
+    """A search's choices with these values of one."""
     if not left:
         raise InputError(f"exclude is {shown(text)}; it leaves no {name} to choose")
     settled: dict[str, Any] = {name: tuple(left)}

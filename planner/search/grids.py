@@ -107,7 +107,7 @@ class Grid:
 
 @dataclass(frozen=True, kw_only=True)
 class Searched:
-    """Names and choices that all layouts of a search share: the schedules' names, and the question's other choices.
+    """The part that all layouts of a search share: schedules' names, and the question's other choices by name.
 
     excluded: choices, each with a value that none of them has.
     """

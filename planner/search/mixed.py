@@ -165,7 +165,7 @@ def _pipeline(question: MixedQuestion, some: tuple[int, ...], under_s: float) ->
 
 
 def _candidates(question: MixedQuestion, some: tuple[int, ...]) -> Iterator[tuple[Any, ...]]:
-    """Bounds, of every pipeline over the groups, its step's seconds, with the arguments of `pipeline_of`."""
+    """Every pipeline over the groups: a bound on its step in seconds, and the arguments of `pipeline_of`."""
     L = int(question.setups[0].model.num_layers)
     orders = list(permutations(range(len(some)))) if len(some) <= ALL_SETS else [tuple(range(len(some)))]
     layer_s = lru_cache(maxsize=None)(partial(_layer_s, question))
@@ -191,7 +191,7 @@ def _candidates(question: MixedQuestion, some: tuple[int, ...]) -> Iterator[tupl
 
 
 def least_makespan_s(layers: int, m: int, stages: Sequence[float], layer_s: Sequence[float]) -> float:
-    """Seconds that m micro-batches take at least in a pipeline over groups of stages of such layers, however split.
+    """The least seconds of m micro-batches in a pipeline over groups of stages, however the layers are split.
 
     Stage s works m T_s, after and before all stages ahead of it: Z >= m T_s + sum of T_r over r < s. Of the weights w
     with m w_s + sum of w_r over r > s >= 1 / t_s (the dual linear program) those of one stage after the other, from

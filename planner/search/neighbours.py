@@ -1,4 +1,4 @@
-"""One change of a layout makes a neighbour: each that differs in a single decision is estimated."""
+"""The neighbours of a layout: each differs in a single decision, and is estimated."""
 
 from dataclasses import dataclass
 from typing import Any

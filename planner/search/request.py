@@ -1,4 +1,4 @@
-"""A request asks, besides model and cluster, for accelerators, batch, numerics, and what the user has settled."""
+"""A search's question besides model and cluster: accelerators, batch, numerics, and what the user has settled."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Request:
 
     @property
     def question(self) -> dict[str, Any]:
-        """The arguments that `planner.search.recommend` takes of it."""
+        """The arguments of `planner.search.recommend`."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in OF_FRAMEWORK}
 
 

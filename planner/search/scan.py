@@ -34,7 +34,7 @@ def search(
     chunk: int = CHUNK,
     prune: bool = True,
 ) -> Shortlist:
-    """Finds what may matter of all legal layouts by the closed form, and how many there are; raises what `space` does.
+    """The legal layouts that may matter by the closed form, and the number of all; raises what `space` does.
 
     top: how many layouts will be shown; by_memory: the least memory is best, not the least time.
     rivals: how many of the fastest to keep besides, of those that fit and of those that would in twice the memory.

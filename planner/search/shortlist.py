@@ -1,4 +1,4 @@
-"""A search keeps of the layouts that pass by all that may still be part of its answer, and little else.
+"""The layouts that a search keeps: all that may still be part of its answer, and little else.
 
 The finalists are simulated afterwards, which may change the step of at most `ALTERED` of them. So a layout is kept if
 it may be among the first, on the front of time against memory, or a finalist, once that many others are out of its
@@ -164,7 +164,7 @@ class Shortlist:
         self._tighten(self.fits, self.over)
 
     def _mattering(self, fits: Candidates) -> Bools:
-        """Finds which of the sorted layouts that fit may matter: the first, the finalists, the front, the rivals."""
+        """Whether each sorted layout that fits may matter: the first, the finalists, the front, the rivals."""
         step, least = fits.step_time_s, fits.least_s
         keep = np.arange(len(step)) < max(self._depth, self.rivals) + 1
         slower = step[self._depth] if len(step) > self._depth else np.inf
@@ -174,7 +174,7 @@ class Shortlist:
         return np.asarray(keep)
 
     def _mattering_over(self, over: Candidates) -> Bools:
-        """Finds which of the sorted layouts over memory may matter: the front, and the rivals in twice the memory."""
+        """Whether each sorted layout over memory may matter: the front, and the rivals in twice the memory."""
         keep = _rarely_dominated(over.memory_bytes, 1)
         if self.rivals:
             keep[np.flatnonzero(over.memory_bytes <= 2.0 * self.capacity_bytes)[: self.rivals + 1]] = True
@@ -236,7 +236,7 @@ def _rarely_dominated(values: Array, times: int) -> Bools:
 
 
 def _staircase(some: Candidates, times: int, edges: Array) -> Array:
-    """Finds at each edge the step of the `times`-th fastest with clearly less memory; endless where there are fewer.
+    """Steps of the `times`-th fastest with clearly less memory than each edge; infinite where there are fewer.
 
     The candidates are sorted by their step.
     """

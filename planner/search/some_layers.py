@@ -56,7 +56,7 @@ def _faster(setup: Setup, found: tuple[Layouts, Array] | None, best: float) -> l
 
 
 def _fewest(setup: Setup, layouts: Layouts, choice: str = "recompute_layers") -> tuple[Layouts, Array] | None:
-    """Finds of each layout the smallest number of layers with which it fits, and the closed form's seconds of its step.
+    """The smallest number of layers with which each layout fits, and the closed form's seconds of its step.
 
     choice: the choice that counts layers. Layouts that don't fit with fewer than all layers are left out. None if none
     is left.

@@ -50,12 +50,12 @@ def degrees(model: Transformer, gpus: int, global_batch: int, fixed: Fixed) -> l
 
 
 def default_schedules(allow_async: bool = False) -> tuple[str, ...]:
-    """Names what is searched by default: all whose closed form is quick; asynchronous ones where allowed."""
+    """The schedules searched by default: those with a quick closed form; asynchronous ones where allowed."""
     return tuple(name for name, s in SCHEDULES.items() if s.quick and (s.synchronous or allow_async))
 
 
 def _runs(model: Transformer, pp: int, names: tuple[str, ...], fixed: Fixed) -> list[Run]:
-    """Lists what each schedule may have in a pipeline of so many stages."""
+    """Virtual stages and slices for each schedule with so many stages."""
     number = list(range(len(names)))
     if pp == 1:
         # Without a pipeline only the order of layers and micro-batches is left to choose.
@@ -135,7 +135,7 @@ def _splits(model: Transformer, pp: int, v: int, schedule: Schedule, request: Re
 
 
 def _axes(model: Transformer, pp: int, v: int, schedule: Schedule, sequence: tuple[int, ...], request: Request) -> Axes:
-    """Lists what combines with every row of a schedule and so many stages and virtual stages."""
+    """Choices that combine with every row of a schedule and so many (virtual) stages."""
     fixed = request.fixed
     listed: dict[str, Iterable[int]] = {
         "recompute": _modes(model, schedule, request),
@@ -167,7 +167,7 @@ def sequence_choices(tp: int, etp: int, fixed: Fixed) -> tuple[int, ...]:
 def runs_of(
     model: Transformer, request: Request, names: tuple[str, ...], pp: int, sequence: tuple[int, ...]
 ) -> dict[Axes, Ints]:
-    """Lists a pipeline's rows of schedule, virtual stages and slices, by what combines, for so many stages."""
+    """Rows of schedule, virtual stages and slices for so many stages, by the choices that combine with them."""
     out: dict[Axes, list[Run]] = {}
     for run in _runs(model, pp, names, request.fixed):
         axes = _axes(model, pp, run.virtual_stages, get_schedule(names[run.schedule]), sequence, request)

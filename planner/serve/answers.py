@@ -1,4 +1,4 @@
-"""The page's script may ask these of a plan, each answer as JSON text."""
+"""Answers to what the page's script asks of a plan, as JSON text."""
 
 import json
 import re
@@ -60,7 +60,7 @@ def why(planned: Planned, *, wanted: str) -> str:
 
 
 def beside(planned: Planned) -> str:
-    """Answers what takes searches of its own: the nearest other decisions' costs, a sentence each; the exports."""
+    """The parts that take searches of their own: costs of the nearest other decisions, a sentence each; exports."""
     return _json({"reasons": reasons(planned.plan), "exports": export_records(exported(planned.plan))})
 
 

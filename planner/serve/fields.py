@@ -41,7 +41,7 @@ class Field:
 
     @property
     def allowed(self) -> str:
-        """Says what a value may be, in words."""
+        """The allowed values, in words."""
         return self.says or "a value" if self.among is None else ", ".join(self.among())
 
     def check(self, text: str) -> None:

@@ -40,7 +40,7 @@ class AskedQuestion:
 
     @property
     def tokens(self) -> float | None:
-        """Tokens that are trained on; None for the compute-optimal tokens."""
+        """Tokens to train on; None for the compute-optimal tokens."""
         return FIELDS["tokens"].read(self.texts["tokens"]) if "tokens" in self.texts else None
 
     def plan(self) -> Plan:

@@ -13,7 +13,7 @@ Gone = Callable[[], Awaitable[Any]]
 
 
 class BusyError(Exception):
-    """No further search may wait: as many do as may."""
+    """Too many searches wait already."""
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Searches:
         return len(self._under_way)
 
     async def get(self, key: Hashable, make: Callable[[], Any], gone: Gone) -> Any:
-        """Gives what `make` returns; None if the asker left first.
+        """The result of `make`; None if the asker left first.
 
         Askers of one key share one job. A job that hasn't begun is dropped when all its askers have left.
         Raises:

@@ -1,4 +1,4 @@
-"""A step waits where a chunk's sharded parameters are gathered once for all its micro-batches.
+"""Waits of a step whose chunks gather their sharded parameters once for all micro-batches.
 
 Breadth-first and modular pipelines with ZeRO-3 (Lamy-Poirier 2022, arXiv 2211.05953). A rank visits its v chunks one
 after another: forward, then the last one's backward too, then the others backward. A visit has one gather, and one
@@ -96,7 +96,7 @@ def chunk_wait_s(costs: StepCosts, forward_s: Any, backward_s: Any) -> Array:
 
 
 def _along_axes(mine: Bools, ndim: int) -> list[Any]:
-    """Finds along each axis the indices where any layout gathers by chunk; slice(None) for an axis of length 1."""
+    """The indices along each axis where any layout gathers by chunk; slice(None) for an axis of length 1."""
     mine = mine.reshape((1,) * (ndim - mine.ndim) + mine.shape)
     others = (tuple(a for a in range(ndim) if a != axis) for axis in range(ndim))
     return [

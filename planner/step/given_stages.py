@@ -1,4 +1,4 @@
-"""Virtual stages and ranks hold leading dense layers, modules, and stages given layer by layer."""
+"""The contents of virtual stages and ranks: leading dense layers, modules, and stages given layer by layer."""
 
 from __future__ import annotations
 

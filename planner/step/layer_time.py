@@ -160,7 +160,7 @@ def shown_s(framework: Framework, collective_s: Any, link_s: Any, pass_s: Any) -
 def other_layer(
     case: Case, one: OneLayer, model: Transformer, parts: tuple[LayerCost, LayerTraffic]
 ) -> tuple[LayerTime, LayerCost]:
-    """Gives `layer_time`, and the cost, of another layer than the average one: the average of a model of its own.
+    """`layer_time` and cost of a layer that is not the average one: the average of a model of its own.
 
     parts: its cost and traffic over the distinct layouts.
     """

@@ -1,4 +1,4 @@
-"""Layouts are legal by a table of rules, each with its text and where it is broken. Array-first."""
+"""The rules that make a layout legal, each with its text and where it is broken. Array-first."""
 
 from functools import reduce
 from typing import Any
@@ -275,7 +275,7 @@ def legal(model: Transformer, cluster: Cluster, layouts: Layouts) -> Bools:
 
 
 def first_broken(model: Transformer, cluster: Cluster, layouts: Layouts, but: tuple[str, ...] = ()) -> list[str]:
-    """Gives each layout the first rule that it breaks, or an empty text; `but`: texts of rules that don't count."""
+    """The first rule that each layout breaks, or an empty text; `but`: texts of rules that don't count."""
     out = [""] * len(layouts)
     for rule in reversed([r for r in rules(model, cluster, layouts) if r.text not in but]):
         for i in np.flatnonzero(rule.broken):

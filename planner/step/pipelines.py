@@ -1,4 +1,4 @@
-"""A table of layouts has pipelines: their sizes, their schedules and these schedules' traits."""
+"""The pipelines of a table of layouts: their sizes, their schedules and these schedules' traits."""
 
 from collections.abc import Iterator
 from typing import Any

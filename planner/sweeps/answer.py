@@ -67,7 +67,7 @@ def answer(chunk: Chunk) -> ChunkAnswer:
 
 
 def first_question(chunk: Chunk) -> str:
-    """Says what a chunk asks first, for a person."""
+    """A chunk's first question, for a person."""
     search, _ = chunk.searches[0]
     model, cluster = search.setup.model, search.setup.cluster
     return (
@@ -76,12 +76,12 @@ def first_question(chunk: Chunk) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Turns values into those that JSON and Parquet hold alike: no NaN, no infinity."""
+    """A value that JSON and Parquet hold alike: no NaN, no infinity."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _search(q: Search, objective: str) -> Recommendation | str:
-    """Searches, or tells why nothing is legal."""
+    """The search's result, or why nothing is legal."""
     if q.refused:
         return q.refused
     try:

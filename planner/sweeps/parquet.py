@@ -92,7 +92,7 @@ def _groups(rows: Iterable[Sequence[Any]]) -> Iterable[list[Sequence[Any]]]:
 
 
 def read_about(path: Path) -> dict[str, Any] | None:
-    """Reads what a file of results says of itself, None for anything else: `sweep` (its digest), `versions`, `cases`,
+    """The metadata of a file of results, None for anything else: `sweep` (its digest), `versions`, `cases`,
     `layouts`, `definition`.
     """
     import pyarrow as pa

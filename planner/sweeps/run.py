@@ -85,7 +85,7 @@ def run_sweep(
 
 
 def _digest(sweep: Sweep) -> str:
-    """Tells one sweep from another: its definition, and every model and profile that it names, in full."""
+    """A digest of the sweep's definition, and of every model and profile that it names, in full."""
     text = sweep.file.model_dump_json() + "".join(repr(x) for x in sweep.everything())
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -107,7 +107,7 @@ def _chunk(sweep: Sweep, number: int, searches: Iterable[int], shown: tuple[Colu
 
 
 def _finished(output: Path, mine: dict[str, Any], restart: bool) -> SweepProgress | None:
-    """Reads the results that are there already, of this very sweep; None where they are to be replaced.
+    """The progress of the results already there, of this very sweep; None where they are to be replaced.
 
     Raises:
         InputError: they are of another sweep or of other versions and not to be replaced, or no results of a sweep.

@@ -1,4 +1,4 @@
-"""Versions must be the same wherever a sweep's rows are computed, so that they don't depend on who computes them."""
+"""The versions on which a sweep's rows depend: they must be the same wherever rows are computed."""
 
 import hashlib
 import platform
@@ -37,7 +37,7 @@ def _code() -> str:
 
 
 def difference(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
-    """Words the difference for a person: "numpy 2.4.6 here, 1.26.4 there"; empty where nothing differs."""
+    """The difference in words: "numpy 2.4.6 here, 1.26.4 there"; empty where nothing differs."""
     names = dict.fromkeys([*ours, *theirs])
     return ", ".join(
         f"{name} {ours.get(name, 'none')} here, {theirs.get(name, 'none')} there"

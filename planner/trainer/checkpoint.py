@@ -31,7 +31,7 @@ MOST_HEADER_BYTES = 4096
 
 
 def fingerprint(worker: Worker, samples: Samples) -> dict[str, Any]:
-    """Says what must be the same for a checkpoint to fit. The learning rate and the weight decay may change."""
+    """Facts that must agree for a checkpoint to fit. The learning rate and the weight decay may change."""
     task = worker.task
     rows = [[(op.stage, op.kind, op.micro_batch, op.slice) for op in row] for row in task.rows]
     return {

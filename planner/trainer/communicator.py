@@ -1,4 +1,4 @@
-"""Ranks talk by the few collectives that training needs, over named groups, and their bytes are counted.
+"""The few collectives that training needs, over named groups, with their bytes counted.
 
 An engine subclasses `Communicator` and fills in the underscored methods; arrays belong to the caller before and after.
 """

@@ -65,7 +65,7 @@ class Context:
         return self.communicator.all_to_all(x, self.neighbours, x.ndim + TOKENS, HEADS)
 
     def attend(self, q_bgrsd: Array, k_bgtd: Array, v_bgtd: Array) -> tuple[Array, Array]:
-        """Works as `planner.trainer.attention.attend`, over the keys of all context ranks.
+        """`planner.trainer.attention.attend` over the keys of all context ranks.
 
         With one context rank t may be more than s: the tokens of earlier slices.
         """
@@ -82,7 +82,7 @@ class Context:
     def attend_gradient(
         self, dout: Array, q: Array, k: Array, v: Array, out: Array, log: Array, dk: Array, dv: Array
     ) -> Array:
-        """Works as `attention.attend_gradient`; every rank's keys get the gradients of all queries."""
+        """`attention.attend_gradient`, where every rank's keys get the gradients of all queries."""
         if self.size == 1:
             return attend_gradient(self.xp, dout, q, k, v, out, log, dk, dv)
         dq = self.xp.zeros_like(q)

@@ -14,7 +14,7 @@ from planner.trainer.tensor_parallel import Region
 
 @dataclass(frozen=True)
 class Softmax:
-    """Sums that a region has of its part of the vocabulary.
+    """A region's softmax over its part of the vocabulary.
 
     exp_bsv: exponentials of this rank's logits less the largest of the region's; told_3bs: that one, the sum of the
     exponentials and the target's logit, less the largest, or 0 where the target isn't in the region's part. column_n,

@@ -49,7 +49,7 @@ class Batch:
 
 @dataclass
 class Live:
-    """Bytes that passes hold on a rank, now and at most.
+    """Passes and bytes held on a rank, now and at most.
 
     forward: passes whose backward hasn't run, counted in slices; waiting: input gradients whose weight gradients
     haven't; size_bytes: of the arrays that both hold.
@@ -237,7 +237,7 @@ class Executor:
         return ((here.micro_batch * num_slices + here.slice) * len(self.stages) + from_stage) * 2 + forward
 
     def _input(self, here: Operation, batch: Batch, state: _State) -> Array:
-        """Takes the operation's input: the last stage's activations, the next stage's gradient; None at the ends."""
+        """The operation's input: the last stage's activations, the next stage's gradient; None at the ends."""
         source = here.stage + (-1 if here.kind == "F" else 1)
         if here.kind in "WSTUV":
             return None

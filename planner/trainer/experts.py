@@ -59,7 +59,7 @@ class ExpertRanks:
     picks: bool = False
 
     def sum(self, x: Array) -> Array:
-        """Sums what ranks that pick tokens made of theirs; gives others their own."""
+        """The sum over the ranks that pick tokens; the same x on others."""
         return self.communicator.all_reduce(x, self.group) if self.picks else x
 
     def counts_from_all(self, counts_E: Array) -> Any:
@@ -101,7 +101,7 @@ class TokenRoutes:
         return [self.ranks.xp.concatenate(parts) for parts in zip(*by_source, strict=True)]
 
     def from_experts(self, outputs: list[Array]) -> Array:
-        """Brings back what the experts made of them, in the sorted order, shape (c, h)."""
+        """The experts' outputs, brought back to the sorted order, shape (c, h)."""
         by_expert = [_cut(x, counts) for x, counts in zip(outputs, self.came.T, strict=True)]
         back = [self.ranks.xp.concatenate(parts) for parts in zip(*by_expert, strict=True)]
         return self.ranks.xp.concatenate(self.ranks.exchange(back, self.sent.sum(axis=1)))
@@ -120,7 +120,7 @@ class PickedRoutes:
         return _cut(x_ch, self.counts)
 
     def from_experts(self, outputs: list[Array]) -> Array:
-        """Brings back what the experts made of them, in the sorted order, shape (c, h)."""
+        """The experts' outputs in the sorted order, shape (c, h)."""
         return self.ranks.xp.concatenate(outputs)
 
 

@@ -105,7 +105,7 @@ def swiglu_gradient(xp: Any, dy_bsf: Array, gate_bsf: Array, up_bsf: Array) -> t
 
 
 def activated(xp: Any, gated: bool, up: Array) -> Array:
-    """Makes an MLP's second input of its first product: GELU, or SwiGLU of its two halves (gate and up)."""
+    """The second product's input from the first product: GELU, or SwiGLU of its two halves (gate and up)."""
     if not gated:
         return gelu(xp, up)
     f = up.shape[-1] // 2

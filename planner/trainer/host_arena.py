@@ -1,4 +1,4 @@
-"""A rank keeps in host memory activations between a layer's passes, copied beside them, and optimizer states.
+"""A rank's host memory: activations between a layer's passes, copied beside them, and optimizer states.
 
 Two threads copy, one each way. Under numpy the host's arrays are a second arena in the same memory; under CuPy they lie
 on the host.

@@ -1,4 +1,4 @@
-"""A layer runs forward, and backward in two parts that can run apart.
+"""The interface of a layer: forward, and a backward pass in two parts that can run apart.
 
 Shapes: b sequences, s tokens of this rank, h hidden.
 """
@@ -19,7 +19,7 @@ from planner.trainer.tensor_parallel import Region
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """Things that all layers of a rank share: array library, number format, model, its shares, what is recomputed."""
+    """Shared by all layers of a rank: array library, number format, model, its shares, what is recomputed."""
 
     xp: Any
     dtype: Any

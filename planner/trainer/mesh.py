@@ -52,7 +52,7 @@ class Mesh:
 
     @property
     def replica(self) -> int:
-        """The replica by whose number this rank picks its sequences."""
+        """This rank's replica, which decides its sequences."""
         return self.d // self.cp
 
     @property

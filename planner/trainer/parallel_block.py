@@ -48,7 +48,7 @@ class ParallelBlock(Block):
         return x_bsh + self._bias(p, "down", self._bias(p, "out", region.leave(both))), saved
 
     def _entered(self, p: Views, unit_bsh: Array) -> list[Array]:
-        """Gives the products behind each norm their input, shape (b, S, h)."""
+        """The input of the products behind each norm, shape (b, S, h)."""
         return [self.setting.region.enter(self._normalized(p, name, unit_bsh)) for name in self.norms]
 
     def input_gradient(self, parameters: Views, dy_bsh: Array, saved: Any, part: SliceOf) -> tuple[Array, list[Any]]:

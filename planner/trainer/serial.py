@@ -33,7 +33,7 @@ class _Meeting:
 
 
 def run_serial(xp: Any, num_ranks: int, program: Callable[[Communicator], T]) -> list[T]:
-    """Returns on every rank what the program returns.
+    """The program's result on every rank.
 
     Raises ExecutionError if no rank can go on; else whatever the first rank to fail raised, with a note that names the
     rank.

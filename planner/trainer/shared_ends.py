@@ -83,7 +83,7 @@ class SharedEnds:
         self.own: dict[int, Array] = {}
 
     def prepare(self, kind: str, i: int) -> None:
-        """Sends what an operation needs sent before it runs: the last U's input gradient, and embeddings ahead of time.
+        """Sends, before an operation, the last U's input gradient, and embeddings ahead of time.
 
         The first stage is at most p + 2 micro-batches before any other (`planner.schedules.vocabulary`).
         """
@@ -99,7 +99,7 @@ class SharedEnds:
         return self._gradients(kind, i)
 
     def sum(self, kind: str, i: int) -> Array:
-        """Sums what all ranks give for a first stage's forward or a last stage's backward pass, on its rank."""
+        """All ranks' sum for a first stage's forward or a last stage's backward pass, on its rank."""
         return self._sum(LOOK_UP if kind == "F" else HEAD_GRADIENT, i)
 
     def spread(self, kind: str, i: int, x: Array) -> None:
@@ -188,7 +188,7 @@ class SharedEnds:
         return (part.tokens_bs.shape[0], mine.stop - mine.start, self.setting.model.hidden)
 
     def _sum(self, message: int, i: int) -> Array:
-        """Sums what all ranks send, in their order."""
+        """The sum of all ranks' parts, in rank order."""
         total = wide(self._receive(message, i, 0, self._shape(), self.setting.dtype)).copy()
         for p in range(1, self.mesh.pp):
             total += self._receive(message, i, p, self._shape(), self.setting.dtype)

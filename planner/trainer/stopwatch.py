@@ -26,7 +26,7 @@ class Stopwatch:
 
 
 def undisturbed(shares: Sequence[float]) -> Any:
-    """Tells which timings had a whole processor, or all had that the best of them had; boolean of shape (n,)."""
+    """Whether each timing had a whole processor, or all had that the best of them had; boolean of shape (n,)."""
     values = np.asarray(shares)
     best = np.quantile(values, 0.9)
     whole = values >= LEAST_SHARE * max(best, 1.0)

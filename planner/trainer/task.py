@@ -16,7 +16,7 @@ from planner.trainer.executor import shares_ends
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """All ranks are given the same task.
+    """A training task, the same on every rank.
 
     rows: the schedule, one row of operations a pipeline rank; layers_per_stage: by default an even split.
     bounds: where sequence slices start, and the end; by default one slice. micro_batches: per replica and step.

@@ -62,7 +62,7 @@ class Region:
         return self.communicator.all_reduce(x, self.group, "max")
 
     def my_tokens(self, S: int) -> slice:
-        """Finds which of a slice's tokens are this rank's outside of the region."""
+        """The tokens of a slice that are this rank's outside of the region."""
         if not self.split_tokens:
             return slice(0, S)
         s = S // self.size

@@ -1,4 +1,4 @@
-"""Text is trained on as bytes, so that every file will do and the vocabulary is 256.
+"""Training text as bytes, so that every file will do and the vocabulary is 256.
 
 By default the sources of this Python's standard library, which every machine has. Shapes: n bytes of text,
 m micro-batches of b sequences of S tokens.
@@ -58,7 +58,7 @@ class Samples:
         return self.micro_batch * self.micro_batches * self.dp
 
     def fingerprint(self) -> dict[str, Any]:
-        """Says what must be the same for two runs to see the same sequences at each step."""
+        """The facts that two runs must share to see the same sequences at each step."""
         digest = hashlib.sha256(np.asarray(self.text).tobytes()).hexdigest()
         sizes = {"micro_batch": self.micro_batch, "micro_batches": self.micro_batches, "data_seed": self.seed}
         return {"text": digest, "seq_len": self.seq_len, **sizes}

@@ -43,7 +43,7 @@ def _units_here(task: Task, mesh: Mesh, stages: Sequence[Stage]) -> tuple[dict[s
 
 
 def _setting(communicator: Communicator, task: Task, mesh: Mesh) -> Setting:
-    """Gathers what all layers of a rank share."""
+    """The setting of a rank's layers."""
     region = Region(
         communicator=communicator, group=mesh.tensor, index=mesh.t, sequence_parallel=task.sequence_parallel
     )

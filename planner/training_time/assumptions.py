@@ -1,4 +1,4 @@
-"""A training time assumes figures besides the step: data with sources, each overridable, all printed."""
+"""Assumptions of a training time besides the step: data with sources, each overridable, all printed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -96,7 +96,7 @@ def _relaxed(q: TrainingCase, result: Estimate) -> dict[str, Array]:
 
 
 def bindings(q: TrainingCase, result: Estimate, wall: Array, points: Ints) -> tuple[Binding, ...]:
-    """Tells what binds at each point of a front, among the candidates near it with no more accelerators."""
+    """The limit at each point of a front, among the candidates near it with no more accelerators."""
     hopeful = q.wall_s(result.step_time_s, True, result.layouts, relaxed=2.0)
     near = []
     for i in points:
@@ -174,7 +174,7 @@ def plan_fastest(
 
 
 def _nothing(q: TrainingCase, plan: Strategy, max_gpus: int, max_cost: float | None) -> LayoutError:
-    """Says why no candidate is left."""
+    """The error where no candidate is left."""
     model, cluster = q.setup.model, q.setup.cluster
     money = "" if max_cost is None else f" for {max_cost:,.0f} USD"
     return LayoutError(
@@ -255,7 +255,7 @@ def _near_best(layouts: Layouts, wall: Array) -> Ints:
 
 
 def _along(q: TrainingCase, result: Estimate) -> tuple[Any, Array]:
-    """Gives what the fronts run along: accelerators and price."""
+    """The axes of the fronts: accelerators and price."""
     return result.layouts.gpus, _price(q.runs(result.step_time_s, result.layouts))
 
 

@@ -45,13 +45,13 @@ COLUMNS = (*(name for name in ROW if name != "dp"), *chain(*AXES))
 
 @dataclass(frozen=True, kw_only=True)
 class Strategy:
-    """A strategy says what may be combined: a name, and the choices that it settles."""
+    """A named way to combine parallelism, with the choices that it settles."""
 
     name: str
     settles: Mapping[str, tuple[Any, ...]]
 
     def within(self, fixed: Fixed) -> Fixed:
-        """Joins what the user has settled with the strategy's choices.
+        """The user's settled choices joined with the strategy's.
 
         Raises InputError if the user has settled one of them too.
         """

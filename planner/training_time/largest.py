@@ -55,7 +55,7 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True)
 class LargestQuestion:
-    """The question: trained on what, within which time, accelerators and money; the model follows from the compute."""
+    """Hardware, deadline, and limits on accelerators, power and money; the model follows from the compute."""
 
     cluster: Cluster
     framework: Framework
@@ -227,7 +227,7 @@ def plan_largest(q: LargestQuestion, computes: tuple[float, ...]) -> Largest:
 
 
 def _limit(q: LargestQuestion, best: LargestTraining, larger: LargestTraining) -> str:
-    """Tells which of what was asked is used up by a larger training as good as the best."""
+    """The limit that a larger training as good as the best uses up."""
     assert best.run is not None
     more = larger.flop / best.flop
     over = {name: more * float(best.run.gpus[0]) / most for name, most in q.limits.items()}

@@ -42,7 +42,7 @@ class Laws:
 
 
 def compare_laws(model: Transformer, tokens: float | None = None) -> Laws:
-    """Asks each law about a model trained on so many tokens, or on the compute-optimal ones.
+    """Each law's answer on a model trained on so many tokens, or on the compute-optimal ones.
 
     Raises InputError for tokens out of range.
     """

@@ -65,7 +65,7 @@ def with_latency(cluster: Cluster, microseconds: float) -> Cluster:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkAxis:
-    """A figure of the network that is changed: values from worst to best, with what they are called."""
+    """A varied figure of the network: values from worst to best, with their names."""
 
     name: str
     unit: str
@@ -182,7 +182,7 @@ class NetworkNeed:
 
 
 def need_of(case: NetworkCase, name: str, settles: Mapping[str, Any]) -> NetworkNeed:
-    """Finds what the best layout of a strategy needs; the closed form's steps."""
+    """The need of a strategy's best layout, by the closed form's steps."""
     node = case.setup.cluster.gpus_per_node
     if taken := [k for k in settles if k in case.given]:
         return NetworkNeed(name=name, none=f"{taken[0]} is given")

@@ -151,7 +151,7 @@ def _hardware(q: TrainingCase, found: Recommendation) -> list[Effect]:
 
 
 def _failures(q: TrainingCase, found: Recommendation) -> list[Effect]:
-    """Tells what failures, restarts and checkpoints do to the training."""
+    """Effects of failures, restarts and checkpoints on the training."""
     best = found.estimate.layouts.take(found.best[:1])
     step = found.estimate.step_time_s[found.best[:1]]
 

@@ -127,7 +127,7 @@ def accuracy_sentence(
 
 
 def _few_sentence(architecture: str) -> str:
-    """Tells what the few measured runs on an architecture say, if there are any."""
+    """A sentence on the few measured runs of an architecture, if there are any."""
     error = np.concatenate([known.error[known.architecture == architecture] for known in (held_out(), unseen())])
     if not len(error):
         return "unverified here"
@@ -136,7 +136,7 @@ def _few_sentence(architecture: str) -> str:
 
 
 def _memory_sentence(architecture: str) -> str:
-    """Tells what the runs on an architecture say of memory: where none failed, nothing of what doesn't fit."""
+    """A sentence on memory, by an architecture's runs: where none failed, nothing of what doesn't fit."""
     known = fits_of(architecture)
     share = f"{100 * known.right / known.runs:.0f} %"
     if known.failed:

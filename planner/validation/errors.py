@@ -97,7 +97,7 @@ class HeldOut:
 
     @property
     def experts(self) -> Bools:
-        """Tells which models have experts."""
+        """Whether each model has experts."""
         return np.asarray(self.traits[:, TRAITS.index("kind")] == "experts")
 
     @cached_property
@@ -151,7 +151,7 @@ def errors_of_kind(*, experts: bool) -> HeldOut:
 
 
 def known_errors(architecture: str, *, experts: bool) -> HeldOut:
-    """Picks what tells of a GPU architecture: errors of models without experts on it, or of all that have some.
+    """Errors that tell of a GPU architecture: of models without experts on it, or of all models with experts.
 
     None for an architecture of which there are fewer runs than leave one beyond either end of an interval of 80 %.
     """
@@ -180,6 +180,6 @@ class Fits:
 
 @cache
 def fits_of(architecture: str) -> Fits:
-    """Counts what the shipped runs on an architecture tell of memory (`fits.csv`), else those that no fit uses."""
+    """Fits of an architecture's shipped runs (`fits.csv`); if there are none, of the runs that no fit uses."""
     row = next(r for r in rows_of("fits.csv") if r["architecture"] == architecture)
     return Fits(runs=int(row["runs"]), right=int(row["right"]), failed=int(row["failed"]))

@@ -151,7 +151,7 @@ def left_out_quantiles(known: HeldOut, judged: HeldOut, shares: Any, but: str = 
 
 
 def coverage(known: HeldOut, judged: HeldOut, but: str = "publication", share: float = 0.8) -> Array:
-    """Tells which judged runs lie in their interval of `left_out_quantiles`, shape (runs,) of 0, 1, NaN for none."""
+    """Whether each judged run lies in its interval of `left_out_quantiles`, shape (runs,): 0, 1, NaN for none."""
     low, high = left_out_quantiles(known, judged, [(1 - share) / 2, (1 + share) / 2], but).T
     return np.where(np.isfinite(low), (low <= judged.error) & (judged.error <= high), np.nan)
 

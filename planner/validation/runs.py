@@ -145,7 +145,7 @@ def software() -> dict[str, dict[str, Any]]:
 
 
 def said(run: MeasuredRun, table: str) -> Any:
-    """Finds what a run's source says in a table, the most special that holds for it; None where it says nothing."""
+    """The value that a run's source gives in a table, the most specific that holds; None where it gives none."""
     name = f"{run['source']}/{run['run']}"
     values = {of: value for of, value in software()[table].items() if name.startswith(of)}
     return values[max(values, key=len)] if values else None

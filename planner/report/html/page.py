@@ -62,5 +62,5 @@ def script_json(record: object) -> str:
 
 
 def _hash(text: str) -> str:
-    """A content security policy calls an inline text by this hash."""
+    """An inline text's hash for a content security policy."""
     return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"

@@ -142,7 +142,7 @@ def run_lanes(
 
 
 def needed(lane_start: Ints, waits: Ints, lag: Array, fused: Bools) -> tuple[Ints, Array]:
-    """Finds what operations wait for, and how long after its end, but for what their own lane does before anyway."""
+    """Waits of operations, and the lag after each, without those that an operation's own lane ensures anyway."""
     n = len(waits)
     lane = np.repeat(np.arange(len(lane_start) - 1), np.diff(lane_start))
     first = np.arange(n)

@@ -58,7 +58,7 @@ class RankLoads:
 
 
 def rank_loads(order: Order, loads: StageLoads, copies: int, shared: bool = False) -> RankLoads:
-    """Counts what the ranks of an order hold; with copies of the weights, of one. shared: embedding and head alike."""
+    """Loads of an order's ranks; with copies of the weights, of one copy. shared: embedding and head alike."""
     stages = len(loads.forward_s)
     holds = np.zeros((order.ranks, stages))
     holds[order.rank, order.stage] = 1.0 / copies

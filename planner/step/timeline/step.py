@@ -117,7 +117,7 @@ def simulate(
 
 @dataclass(frozen=True, kw_only=True)
 class SliceLoads:
-    """Times of a sequence's slices, and their tokens, over those of the mean one of as many tokens; shape (k,)."""
+    """Each slice's seconds and tokens, over the mean of as many even slices; shape (k,)."""
 
     seconds: Array
     tokens: Array
@@ -212,7 +212,7 @@ def prepare(
     steps: int = 1,
     slices: SliceLoads | None = None,
 ) -> PreparedStep:
-    """Times an order of so many steps, operation by operation. share: of the busiest rank's parameters."""
+    """One order of so many steps, timed operation by operation. share: of the busiest rank's parameters."""
     k = pipe.k
     loads = stage_loads(costs, int(order.stage.max()) + 1)
     head = costs.shared_head

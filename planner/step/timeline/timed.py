@@ -1,4 +1,4 @@
-"""A layout's step takes the exact timeline's seconds and bytes, wherever an answer names the layout.
+"""Estimates of the layouts that an answer names, with the exact timeline's seconds and bytes of a step.
 
 The closed form ranks the many layouts of a search. It stays the answer without a pipeline, where both are the same, and
 for steps of more than `MOST_OPERATIONS`, which take seconds to simulate and whose bubbles are small.

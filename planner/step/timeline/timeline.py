@@ -176,7 +176,7 @@ _Waits = tuple[Ints, Array, tuple[Ints, Array]]
 
 
 def _waits(order: Order, transfer_s: float, head_lag_s: tuple[float, ...]) -> _Waits:
-    """Finds what operations wait for, seconds after its end, and both again as far as the engine needs them."""
+    """Waits of an order's operations, seconds after each, and both again as far as the engine needs them."""
     waits, rank = dependencies(order), order.rank
     lag = np.broadcast_to(0.0, waits.shape)
     if transfer_s:
@@ -191,7 +191,7 @@ _WAITS: WeakKeyDictionary[Order, dict[Any, _Waits]] = WeakKeyDictionary()
 
 
 def _cached_waits(order: Order, transfer_s: float, head_lag_s: tuple[float, ...]) -> _Waits:
-    """Gives `_waits`, worked out once for as long as the order is in use."""
+    """`_waits`, computed once for as long as the order is in use."""
     kept, key = _WAITS.setdefault(order, {}), (transfer_s, head_lag_s)
     if key not in kept:
         kept[key] = _waits(order, transfer_s, head_lag_s)
