@@ -48,7 +48,7 @@ class MegatronBridge(Target):
     adapters = ""
 
     def only(self, fixed: Fixed) -> Fixed:
-        """The choices left to Megatron-LM."""
+        """The same choices as Megatron-LM's."""
         return Megatron().only(fixed)
 
     def adapt(self, nearest: Nearest) -> None:

@@ -67,7 +67,7 @@ def _coded(choice: Choice, value: str) -> Any:
 
 
 def _with(fixed: Fixed, text: str, name: str, left: Sequence[Any]) -> Fixed:
-    """A search's choices with these values of one."""
+    """The searched choices, one with these values."""
     if not left:
         raise InputError(f"exclude is {shown(text)}; it leaves no {name} to choose")
     settled: dict[str, Any] = {name: tuple(left)}

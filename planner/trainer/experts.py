@@ -59,7 +59,7 @@ class ExpertRanks:
     picks: bool = False
 
     def sum(self, x: Array) -> Array:
-        """The sum over the ranks that pick tokens; the same x on others."""
+        """The sum over the ranks that pick tokens; x itself on others."""
         return self.communicator.all_reduce(x, self.group) if self.picks else x
 
     def counts_from_all(self, counts_E: Array) -> Any:
