@@ -91,20 +91,22 @@ def predicted():
         ("vocabulary-1f1b", 0.085, 0.22),  # heads of up to 262,144 tokens on the last stage
         ("vocabulary-v-half", 0.036, 0.076),
         ("torchtitan-a100", 0.032, 0.05),
+        # torchtitan since 26 November: FSDP2's copies count, as traces of an H200 show them. Five sets are 0.1 to 1.9
+        # points further off for it (these five bounds were raised), three are 0.1 to 1.0 nearer.
         # As found 8.5 and 9.0 %: copies around gathers of several sequences came of the second.
-        ("torchtitan-h100-2024", 0.074, 0.305),  # 8B over four and eight context ranks is not understood
-        ("torchtitan-h100-2025", 0.045, 0.122),
-        ("torchtitan-h100-async-tp", 0.062, 0.148),  # async TP is not described
-        ("torchtitan-h200", 0.033, 0.038),  # found 6.2
+        ("torchtitan-h100-2024", 0.076, 0.305),  # 8B over four and eight context ranks is not understood
+        ("torchtitan-h100-2025", 0.044, 0.119),
+        ("torchtitan-h100-async-tp", 0.064, 0.152),  # async TP is not described
+        ("torchtitan-h200", 0.052, 0.057),  # found 6.2
         (
             "torchtitan-gb200",
-            0.096,
-            0.133,
-        ),  # bf16 12 and 13 % too slow (NVLink's rings as measured), MXFP8 3 and 10 too fast
-        ("torchtitan-b200-deepep", 0.19, 0.195),  # its copies are added number by number, which is not counted
-        ("torchtitan-b200-experts", 0.1, 0.178),  # 0.095 before NVLink 5's rings were measured; led to single adds
-        ("torchtitan-h100-qwen3", 0.215, 0.22),  # compiled 20 % too slow, with eight tensor ranks 21 too fast
-        ("torchtitan-gb200-nvfp4", 0.12, 0.13),  # 14 and 15 % too fast as found, before what checkpointing keeps
+            0.094,
+            0.144,
+        ),  # bf16 13 and 14 % too slow (NVLink's rings as measured), MXFP8 3 and 10 too fast
+        ("torchtitan-b200-deepep", 0.181, 0.186),  # its copies are added number by number, which is not counted
+        ("torchtitan-b200-experts", 0.111, 0.199),  # 0.095 before NVLink 5's rings were measured; led to single adds
+        ("torchtitan-h100-qwen3", 0.223, 0.251),  # compiled 25 % too slow, with eight tensor ranks 21 too fast
+        ("torchtitan-gb200-nvfp4", 0.103, 0.106),  # 14 and 15 % too fast as found, before what checkpointing keeps
         ("megatron-bridge-nvfp4", 0.094, 0.176),  # LLaMA 3 of 70B and 405B; blind 9.5 and 18.0 %
         ("ibm-fsdp-a100", 0.036, 0.067),  # 400 Gb/s per node; 7B and 13B with hybrid sharding
         ("internlm-node", 0.0702, 0.175),  # hybrid sharding, 8 to 1,024 GPUs
