@@ -7,7 +7,6 @@ from typing import Any
 
 from planner.api.answer import Answer
 from planner.api.existing_run import run_of_megatron
-from planner.base.units import GIB
 from planner.plan_file import SavedPlan, read_plan
 from planner.question import one_layout
 from planner.report.difference import difference_record, plans_view
@@ -104,17 +103,10 @@ def check_megatron(
 
 def _launch_figures(text: str, cluster: str, **known: Any) -> dict[str, Any]:
     run = run_of_megatron(text, cluster, **known)
-    found = timed_estimate(run.setup, run.layouts)
-    return {
-        "layout": layout_text(run.layouts.row(0)),
-        "global_batch": int(run.layouts.global_batch[0]),
-        "step_time_s": float(found.step_time_s[0]),
-        "mfu": float(found.mfu[0]),
-        "mfu_text": mfu_text(float(found.mfu[0]), run.setup.model),
-        "tokens_per_s_per_gpu": float(found.tokens_per_s_per_gpu[0]),
-        "memory_gib": float(found.memory_bytes[0]) / GIB,
-        "fit_chance": float(found.fit_chance[0]),
-    }
+    own = estimate_record(timed_estimate(run.setup, run.layouts), 0, run.setup.cluster)
+    said = {"layout": layout_text(own["layout"]), "global_batch": own["layout"]["global_batch"]}
+    kept = {name: own[name] for name in ("step_time_s", "mfu", "tokens_per_s_per_gpu", "memory_gib", "fit_chance")}
+    return said | kept | {"mfu_text": mfu_text(own["mfu"], run.setup.model)}
 
 
 def _line(f: dict[str, Any]) -> str:

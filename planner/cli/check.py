@@ -51,10 +51,7 @@ def command(
 
 
 def _as_of(revision: str, file: Path) -> str:
-    """The file's text in a revision of git.
-
-    Raises InputError if there is no git, no such revision, or no such file in it; or the text is too long, or no text.
-    """
+    """The file's text in a revision of git."""
     from planner.base.errors import InputError, shown
 
     allowed = "allowed: a revision of git in which the file stands"

@@ -137,11 +137,7 @@ def _run(engine: str, device: str, precision: str, prepare: Any, after: After) -
 
 
 def _prepared(communicator: Communicator, prepare: Any) -> Training:
-    """The training, if every rank could make it; else all end together, and one of those that failed says why.
-
-    Raises:
-        typer.Exit: some rank could not.
-    """
+    """The training, if every rank could make it; else all end together, and one of those that failed says why."""
     from planner.trainer.communicator import RankGroup
 
     training, failure = None, ""

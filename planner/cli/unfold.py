@@ -85,10 +85,7 @@ def _without_model(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _one_of(name: str, word: str | None, option: Any, needed: bool) -> Any:
-    """The value of an option that a word may stand for.
-
-    Raises InputError if both are given, or neither where one is needed, or the word for the GPUs is no whole number.
-    """
+    """The value of an option that a word may stand for."""
     if word is None:
         if option is None and needed:
             raise InputError(f"--{name} is missing; allowed: --{name} VALUE, or the value as a word after the model")

@@ -11,24 +11,11 @@ from planner.choices.training import TARGETS, adapter_rank, adapts, read_trainin
 from planner.exporters import megatron
 from planner.exporters.megatron import Megatron
 from planner.exporters.megatron_model import modules, recompute_method
-from planner.exporters.target import Job, Nearest, Target, comments, quoted
+from planner.exporters.target import MODELS, Job, Nearest, Target, comments, quoted
 from planner.models import Transformer, load_model, with_seq_len
 from planner.search import Fixed
 
-# Shipped recipes of the presets: module and function.
-RECIPES = {
-    "gpt3-175b": ("gpt.gpt3_175b", "gpt3_175b_pretrain_config"),
-    "llama2-7b": ("llama.llama2", "llama2_7b_pretrain_config"),
-    "llama3-8b": ("llama.llama3", "llama3_8b_pretrain_config"),
-    "llama3-70b": ("llama.llama3", "llama3_70b_pretrain_config"),
-    "llama3-405b": ("llama.llama3", "llama31_405b_pretrain_config"),
-    "qwen2-0.5b": ("qwen.qwen2", "qwen2_500m_pretrain_config"),
-    "qwen2-1.5b": ("qwen.qwen2", "qwen2_1p5b_pretrain_config"),
-    "qwen2-7b": ("qwen.qwen2", "qwen2_7b_pretrain_config"),
-    "qwen2-72b": ("qwen.qwen2", "qwen2_72b_pretrain_config"),
-    "deepseek-v3": ("deepseek.deepseek_v3", "deepseek_v3_pretrain_config"),
-    "deepseek-v3-mtp": ("deepseek.deepseek_v3", "deepseek_v3_pretrain_config"),
-}
+RECIPES: dict[str, tuple[str, str]] = MODELS["megatron-bridge"]
 PRECISIONS = {"bf16": "bf16_mixed", "fp16": "fp16_mixed", "fp8": "bf16_with_fp8_delayed_scaling_mixed",
               "nvfp4": "bf16_with_nvfp4_mixed"}  # fmt: skip
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.base.errors import LayoutError, one_line
+from planner.base.files import read_toml
 from planner.costs.case import Case
 from planner.costs.memory.bytes_per_parameter import gradient_bytes, reduced_bytes
 from planner.hardware import Cluster
@@ -27,6 +28,9 @@ from planner.step.layer_time import takes_turns
 from planner.step.legality import first_broken
 from planner.step.step_costs import step_costs
 from planner.step.timeline.timed import timed_estimate
+
+MODELS = read_toml(Path(__file__).with_name("models.toml"))
+"""Models that frameworks know by a name of their own, by framework."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

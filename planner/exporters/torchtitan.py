@@ -12,7 +12,7 @@ from typing import Any
 
 from planner.base.errors import LayoutError, OutputError
 from planner.exporters.schedule_csv import schedule_csv
-from planner.exporters.target import Job, Nearest, Target, allowed, comments, identifier, stage_layers
+from planner.exporters.target import MODELS, Job, Nearest, Target, allowed, comments, identifier, stage_layers
 from planner.models import Transformer
 from planner.schedules import SCHEDULES, Pipeline, Schedule, get_schedule
 from planner.search import Fixed
@@ -254,20 +254,7 @@ class Registered:
     flavor: str
 
 
-# By layers, hidden, heads, key-value heads, feed-forward (of an expert where there are any), vocabulary; read in
-# `__init__.py` and `config_registry.py` of models/llama3, qwen3 and deepseek_v3.
-_BY_SIZES = {
-    (32, 4096, 32, 8, 14336, 128256): Registered("llama3", "llama3_8b", "8B"),
-    (80, 8192, 64, 8, 28672, 128256): Registered("llama3", "llama3_70b", "70B"),
-    (126, 16384, 128, 8, 53248, 128256): Registered("llama3", "llama3_405b", "405B"),
-    (28, 1024, 16, 8, 3072, 151936): Registered("qwen3", "qwen3_0_6b", "0.6B"),
-    (28, 2048, 16, 8, 6144, 151936): Registered("qwen3", "qwen3_1_7b", "1.7B"),
-    (40, 5120, 40, 8, 17408, 151936): Registered("qwen3", "qwen3_14b", "14B"),
-    (64, 5120, 64, 8, 25600, 151936): Registered("qwen3", "qwen3_32b", "32B"),
-    (48, 2048, 32, 4, 768, 151936): Registered("qwen3", "qwen3_30b_a3b", "30B-A3B"),
-    (27, 2048, 16, 16, 1408, 102400): Registered("deepseek_v3", "deepseek_v3_16b", "16B"),
-    (61, 7168, 128, 128, 2048, 129280): Registered("deepseek_v3", "deepseek_v3_671b", "671B"),
-}
+_BY_SIZES = {tuple(known.pop("sizes")): Registered(**known) for known in map(dict, MODELS["torchtitan"])}
 
 
 def registered(model: Transformer, remedy: str = "") -> Registered:

@@ -182,10 +182,7 @@ def _dense_layers(a: Arguments, layers: int) -> int:
 
 
 def _by_layer(name: str, text: str, layers: int, example: str) -> list[int]:
-    """An argument's 1 or 0 for each layer, a list such as ([0]*3+[1,0]*29), read without executing it.
-
-    Raises InputError if it is something else.
-    """
+    """An argument's 1 or 0 for each layer, a list such as ([0]*3+[1,0]*29), read without executing it."""
     try:
         pattern = _listed(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -197,10 +194,7 @@ def _by_layer(name: str, text: str, layers: int, example: str) -> list[int]:
 
 
 def _listed(node: ast.expr) -> list[int]:
-    """The numbers of a list, of lists that are added, or of one that is repeated.
-
-    Raises ValueError if it is something else, or longer than any model.
-    """
+    """The numbers of a list, of lists that are added, or of one that is repeated."""
     if isinstance(node, ast.List) and node.elts:
         return [_number(one) for one in node.elts]
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):

@@ -9,7 +9,6 @@ from planner.base.files import is_path, read_toml
 from planner.base.lookup import same_name
 from planner.models import counts, flops, mix
 from planner.models.from_shape import FAMILIES, from_shape, with_seq_len
-from planner.models.possible import check
 from planner.models.transformer import Transformer, stack
 
 __all__ = [
@@ -64,24 +63,10 @@ def x_family(alpha: int) -> Transformer:
     """
     if alpha % 2 or not 2 <= alpha <= 10_000:
         raise InputError(f"model x-{alpha}: alpha is {alpha}; allowed: an even number from 2 to 10000")
-    return check(
-        Transformer(
-            name=f"x-{alpha}",
-            family="gpt",
-            num_layers=alpha,
-            hidden=alpha**2,
-            ffn=4 * alpha**2,
-            num_heads=alpha // 2,
-            num_kv_heads=alpha // 2,
-            head_dim=2 * alpha,
-            vocab=51200,
-            seq_len=16 * alpha,
-            max_positions=16 * alpha,
-            dropout=True,
-            num_dense_layers=alpha,
-            **FAMILIES["gpt"],
-        )
-    )
+    return from_shape(
+        family="gpt", name=f"x-{alpha}", layers=alpha, hidden=alpha**2, ffn=4 * alpha**2, heads=alpha // 2,
+        kv_heads=alpha // 2, vocab=51200, seq_len=16 * alpha,
+    )  # fmt: skip
 
 
 def _is_config_folder(path: Path) -> bool:

@@ -108,10 +108,7 @@ async def _plan(pool: Searches, texts: dict[str, str], gone: Gone) -> answers.Pl
 
 
 def _parsed(name: str, body: dict[str, Any]) -> tuple[dict[str, str], Callable[..., str] | None, dict[str, str]]:
-    """The question of a request, who answers it, and the texts beside it.
-
-    Raises InputError if the request is not what the page sends.
-    """
+    """The question of a request, who answers it, and the texts beside it."""
     texts, more = body.pop("question", None), body
     if not isinstance(texts, dict) or not all(isinstance(v, str) for v in (*texts.values(), *more.values())):
         raise InputError("the request has no question; allowed: a question of texts, and texts beside it")

@@ -1,14 +1,14 @@
-"""The columns of a sweep's results: name, kind, unit and meaning, in one table for the file and its docs."""
+"""The columns of a sweep's results: name, kind, unit and meaning; those of the answer stand in `columns.toml`."""
 
 from dataclasses import dataclass, fields
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
+from planner.base.files import read_toml
 from planner.choices.table import CHOICES
 from planner.costs.memory.rank import Memory
 from planner.step.step_time import StepTime
 from planner.sweeps.cases import Axis, Cases
-
-__all__ = ["FAILED", "FITS", "NOT_LEGAL", "UNITS", "Column", "columns"]
 
 Kind = Literal["int64", "float64", "bool", "string"]
 
@@ -26,47 +26,15 @@ class Column:
     axis: bool = False
 
 
-AXES = {
-    "model": Column("model", "string", "", "as the sweep names it", axis=True),
-    "cluster": Column("cluster", "string", "", "as the sweep names it", axis=True),
-    "network": Column("network", "string", "", "of the sweep, or the cluster's own", axis=True),
-    "framework": Column("framework", "string", "", "of the sweep, or the cluster's own", axis=True),
-    "design": Column("design", "string", "", "its name", axis=True),
-    "seq_len": Column("seq_len", "int64", "tokens", "of a sequence", axis=True),
-    "precision": Column("precision", "string", "", "of the matrix products", axis=True),
-    "attention": Column("attention", "string", "", "kernel", axis=True),
-    "gpus": Column("gpus", "int64", "", "accelerators", axis=True),
-    "global_batch": Column("global_batch", "int64", "sequences", "per step", axis=True),
-    "objective": Column("objective", "string", "", "by which the layout is best", axis=True),
-}
-ANSWER = (
-    Column("status", "string", "", f"{FITS}, {FAILED} (no legal layout fits) or {NOT_LEGAL} (there is none)"),
-    Column("reason", "string", "", "why there is no layout"),
-    Column("parameters", "int64", "", "of the model"),
-    Column("layouts", "int64", "", "legal layouts searched"),
-    Column("layouts_fitting", "int64", "", "those within memory"),
-    Column("step_time_s", "float64", "s", "of a step of the best layout"),
-    Column("simulated", "bool", "", "its step time is of the exact timeline, not of the closed form"),
-    Column("mfu", "float64", "", "model FLOP over peak, 0 to 1"),
-    Column("tokens_per_s_per_gpu", "float64", "tokens/s", "throughput of an accelerator"),
-    Column("tokens_per_s", "float64", "tokens/s", "throughput of all"),
-    Column("memory_gib", "float64", "GiB", "peak of the fullest rank"),
-    Column("memory_limit_gib", "float64", "GiB", "memory of an accelerator"),
-    Column("binding", "string", "", "largest part of the step besides the matrix products"),
-    Column("binding_share", "float64", "", "its share of the step, 0 to 1"),
-    Column("memory_binds", "bool", "", "a layout at least 2 % faster lies over memory"),
-    Column("time_s_per_billion_tokens", "float64", "s", "without failures"),
-    Column("price_usd_per_gpu_hour", "float64", "USD", "of the profile or the sweep; null where there is none"),
-    Column("cost_usd_per_billion_tokens", "float64", "USD", "without failures; null without a price"),
-    Column("power_kw", "float64", "kW", "of all accelerators and their site, at the accelerators' greatest power"),
-    Column("energy_kwh_per_billion_tokens", "float64", "kWh", "at that power, without failures"),
-)
-TRAINING = (
-    Column("training_days", "float64", "days", "for the sweep's tokens, with checkpoints, failures and restarts"),
-    Column("training_goodput", "float64", "", "time in steps over that time"),
-    Column("training_cost_usd", "float64", "USD", "null without a price"),
-    Column("training_energy_mwh", "float64", "MWh", "at the power above"),
-)
+def _of(table: dict[str, Any], axis: bool = False) -> tuple[Column, ...]:
+    return tuple(
+        Column(name, said["kind"], said.get("unit", ""), said["meaning"], axis) for name, said in table.items()
+    )
+
+
+_TABLES = read_toml(Path(__file__).with_name("columns.toml"))
+AXES = {column.name: column for column in _of(_TABLES["axes"], axis=True)}
+ANSWER, TRAINING = _of(_TABLES["answer"]), _of(_TABLES["training"])
 
 
 def _layout_columns() -> list[Column]:

@@ -107,11 +107,7 @@ def _chunk(sweep: Sweep, number: int, searches: Iterable[int], shown: tuple[Colu
 
 
 def _finished(output: Path, mine: dict[str, Any], restart: bool) -> SweepProgress | None:
-    """The progress of the results already there, of this very sweep; None where they are to be replaced.
-
-    Raises:
-        InputError: they are of another sweep or of other versions and not to be replaced, or no results of a sweep.
-    """
+    """The progress of the results already there, of this very sweep; None where they are to be replaced."""
     about = read_about(output)
     if about is None:
         raise InputError(f"{output}: exists and is not the results of a sweep; give another -o")

@@ -156,10 +156,7 @@ def _is_positive(value: Any) -> TypeGuard[float]:
 
 
 def _read_part(path: Path, expected: Mapping[str, Array]) -> dict[str, Any]:
-    """The arrays of a rank's file; each has the expected name, shape and dtype, and is finite.
-
-    Raises FileFormatError if the file is damaged.
-    """
+    """The arrays of a rank's file; each has the expected name, shape and dtype, and is finite."""
     if not path.is_file():
         raise _damaged(path, "no such file")
     out = {}

@@ -122,11 +122,7 @@ def train(communicator: Communicator, training: Training, report: Callable[[Prog
 def _train_asynchronously(
     communicator: Communicator, training: Training, staleness: Staleness, report: Callable[[Progress], None]
 ) -> Measured:
-    """Train by a schedule that is never drained: all steps are one run of the task's rows. No clipping, no warm-up.
-
-    Raises ExecutionError if the loss is not a number; InputError if a checkpoint is asked for, or for a layout whose
-    ranks can't update on their own.
-    """
+    """Train by a schedule that is never drained: all steps are one run of the task's rows. No clipping, no warm-up."""
     if training.checkpoint is not None:
         raise InputError("a pipeline that is never drained has no checkpoints: no moment when all ranks agree")
     optimizer = make_optimizer(training.optimizer, training.learning_rate, training.weight_decay)

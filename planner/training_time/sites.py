@@ -159,10 +159,7 @@ def _alone(case: SitesCase, gpus: int) -> SiteWay:
 
 
 def _slowest_site(case: SitesCase) -> Estimate:
-    """The best layout of the site whose step is longest.
-
-    Raises InputError, LayoutError as `Sites.batches`, `SitesCase.best`.
-    """
+    """The best layout of the site whose step is longest."""
     parts = sorted(set(zip(case.sites.gpus, case.sites.batches(case.batch), strict=True)))
     return max((case.best(*part) for part in parts), key=lambda found: float(found.step_time_s[0]))
 

@@ -61,10 +61,7 @@ def default_batch(critical: float, gpus: int) -> int:
 
 
 def _batch(goal: Goal, seq_len: int, gpus: int, given: int | None) -> tuple[int, str]:
-    """Sequences per step, and where they come from, for a person.
-
-    Raises InputError if a number is out of range, or the batch is over the critical one where the rule caps it there.
-    """
+    """Sequences per step, and where they come from, for a person."""
     critical = goal.critical / seq_len
     batch = default_batch(critical, whole("gpus", gpus)) if given is None else whole("batch", given)
     if goal.rule == "cap" and batch * seq_len > max(goal.critical, seq_len):
