@@ -68,13 +68,9 @@ def pipeline_layout_text(layers: Sequence[int], modules: Sequence[int] | None = 
     modules: of multi-token prediction on each stage; None: none.
     """
     each = modules or [0] * len(layers)
-    first, *middle, last = [_times("t", n) + "m" * more for n, more in zip(layers, each, strict=True)]
+    first, *middle, last = [(f"t*{n}" if n > 1 else "t" * n) + "m" * more for n, more in zip(layers, each, strict=True)]
     out = f"E{first}|"
     for text, same in groupby(middle):
         n = len(list(same))
         out += f"({text}|)*{n}" if n > 2 else f"{text}|" * n
     return f"{out}{last}L"
-
-
-def _times(letter: str, n: int) -> str:
-    return f"{letter}*{n}" if n > 1 else letter * n

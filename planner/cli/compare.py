@@ -26,8 +26,7 @@ def command(
     framework: o.FrameworkName = None,
     seq_len: o.SeqLen = None,
     *,
-    pictures: o.Pictures,
-    json: o.Json = False,
+    out: o.Output,
     **choices: Any,
 ) -> None:
     """Set every schedule that is legal for a layout side by side: step time, bubble, memory, what the network carries.
@@ -47,7 +46,7 @@ def command(
         second, cluster = None, str(second)
     if second is not None:
         plans = compare_plans(Path(first), second, cluster=cluster, network=network, framework=framework)
-        pictures.show(plans, json)
+        out.show(plans)
         return
     if cluster is None or global_batch is None:
         option = "--cluster" if cluster is None else "--global-batch"
@@ -55,4 +54,4 @@ def command(
     setup = load_setup(first, cluster, network=network, framework=framework, seq_len=seq_len)
     with o.working("simulating every schedule"):
         answer = compare_schedules(setup, global_batch=global_batch, **filling(gpus or job, choices))
-    pictures.show(answer, json)
+    out.show(answer)

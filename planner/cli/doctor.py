@@ -47,14 +47,11 @@ def _view(about: dict[str, str], found: list[Finding], needs: list[Requirement])
     packages = plain_table("for", "packages", "to install what is missing")
     for extra in sorted({r.extra for r in needs}):
         mine = [r for r in needs if r.extra == extra]
-        said = ", ".join(f"{r.package} {_said(r)}" for r in mine)
+        said = ", ".join(
+            f"{r.package} {r.installed or 'MISSING'}{f', TOO OLD: {r.asked}' if r.installed and not r.enough else ''}"
+            for r in mine
+        )
         ready = all(r.enough for r in mine)
         packages.add_row(extra or "planner", said, "" if ready else install_command(extra))
     unknown = "planner runs from a folder that pip did not install: its packages are not listed."
     return [facts, "", works, "", packages if needs else unknown]
-
-
-def _said(r: Requirement) -> str:
-    if r.installed is None:
-        return "MISSING"
-    return r.installed if r.enough else f"{r.installed}, TOO OLD: {r.asked}"

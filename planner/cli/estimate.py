@@ -38,8 +38,7 @@ def command(
     save: Annotated[
         Path | None, o.writes("--save", says="Write the layout as a plan, as --json prints it, to a file.")
     ] = None,
-    pictures: o.Pictures,
-    json: o.Json = False,
+    out: o.Output,
     **choices: Any,
 ) -> None:
     """Estimate one layout: seconds and bytes, broken down. Or an existing run: how good it is, what to change first.
@@ -74,7 +73,7 @@ def command(
         answer = estimate_one(setup, global_batch=size.sequences(setup.model.seq_len), **row)
     if save is not None:
         write_text(save, answer.to_json() + "\n")
-    pictures.show(answer, json)
+    out.show(answer)
 
 
 def _check_beside(arguments: str | None, file: Path | None, given: dict[str, Any], anchor: Path | None) -> None:

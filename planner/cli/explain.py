@@ -20,8 +20,7 @@ def command(
     tokens: a.Tokens = None,
     anchor: o.Anchor = None,
     critical_batch_law: a.BatchLawName = "zhang-2024",
-    pictures: o.Pictures,
-    json: o.Json = False,
+    out: o.Output,
     given: dict[str, float | None],
     **choices: Any,
 ) -> None:
@@ -37,4 +36,4 @@ def command(
     batch = size.sequences(setup.model.seq_len)
     with o.working("searching every legal layout"):
         answer = explain(setup, aim, given, gpus=gpus, batch=batch, **choices)
-    pictures.show(answer, json)
+    out.show(answer)

@@ -68,8 +68,7 @@ def command(
     nics_per_node: o.Nics = None,
     framework: o.FrameworkName = None,
     seq_len: o.SeqLen = None,
-    pictures: o.Pictures,
-    json: o.Json = False,
+    out: o.Output,
     given: dict[str, float | None],
     **choices: Any,
 ) -> None:
@@ -92,7 +91,7 @@ def command(
         settled |= {"framework": framework} if clusters.cluster else own
         if taken := [name for name, value in settled.items() if value]:
             raise InputError(f"--{taken[0]} is given, and settled by --paper; leave one of them out")
-        pictures.show(_by_paper(paper, model, clusters, ways, max_gpus, framework), json)
+        out.show(_by_paper(paper, model, clusters, ways, max_gpus, framework))
         return
     if not clusters.cluster:
         raise InputError("--cluster is missing; give a cluster (planner clusters lists them), or --paper")
@@ -103,7 +102,7 @@ def command(
             shape, clusters.loaded(), aim.goal(shape), given, plans, framework=framework, max_gpus=max_gpus,
             max_cost=max_cost, nics_per_node=nics_per_node, **choices,
         )  # fmt: skip
-    pictures.show(answer, json)
+    out.show(answer)
 
 
 def _by_paper(

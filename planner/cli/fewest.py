@@ -23,8 +23,7 @@ def command(
     max_gpus: Annotated[int | None, o.asks("--max-gpus", "Most GPUs; else the cluster's, or 100,000.")] = None,
     aim: a.Aim,
     anchor: o.Anchor = None,
-    pictures: o.Pictures,
-    json: o.Json = False,
+    out: o.Output,
     given: dict[str, float | None],
     **choices: Any,
 ) -> None:
@@ -45,6 +44,6 @@ def command(
             setup, aim.goal(setup.model), given, days=days, max_cost=max_cost, max_gpus=max_gpus, batch=batch,
             exact_tokens=aim.loss is None, **choices,
         )  # fmt: skip
-    pictures.show(answer, json)
+    out.show(answer)
     if answer.to_dict()["fewest_that_keep"] is None:
         raise typer.Exit(1)

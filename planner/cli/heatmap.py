@@ -14,14 +14,13 @@ def command(
     results: ResultsFile,
     x: Annotated[str, typer.Option(help="An axis of the sweep, such as accelerator.memory_gib.")],
     y: Annotated[str, typer.Option(help="Another axis, such as network.bandwidth_gbit_per_s.")],
-    pictures: o.Pictures,
+    out: o.Output,
     *,
     value: Annotated[str, typer.Option(help="What is drawn: time, cost, energy, mfu, binding or any column.")] = "time",
     by: Annotated[
         str | None, typer.Option(help="A cell shows its best case by this; else by the value itself, text by time.")
     ] = None,
     where: Where = None,
-    json: o.Json = False,
 ) -> None:
     """Draw one figure of a model's cases over two axes: each cell the best over all the others.
 
@@ -33,12 +32,12 @@ def command(
     from planner.sweeps.case_grid import grid
     from planner.sweeps.results import load_results
 
-    if not pictures.paths and not json:
+    if not out.paths and not out.json:
         raise InputError("a heat map needs --svg, --png or --html with a path, or --json")
     rows = load_results(results).where(where or [])
     found = grid(rows, x, y, value, by)
     answer = Answer("heat map", heatmap_record(found, rows), "", lambda: draw_heatmap(found, rows))
-    for path in pictures.paths:
+    for path in out.paths:
         answer.save_picture(path)
-    if json:
+    if out.json:
         o.print_json(answer.record)

@@ -12,7 +12,7 @@ from planner.cli.choices import searches
 @searches
 @a.assumes()
 def command(
-    pictures: o.Pictures,
+    out: o.Output,
     *,
     cluster: o.ClusterName = "dgx-h100",
     months: Annotated[float, o.asks("--months", "The training must end within so many months.")] = 3.0,
@@ -29,7 +29,6 @@ def command(
     batch_rule: a.BatchRule = "overhead",
     network: o.Network = None,
     framework: o.FrameworkName = None,
-    json: o.Json = False,
     given: dict[str, float | None],
     **choices: Any,
 ) -> None:
@@ -48,4 +47,4 @@ def command(
             experts=experts or [0], aspect=aspect, seq_len=seq_len, framework=o.profile_of(framework),
             batch_rule=batch_rule, critical_batch_law=critical_batch_law, given=given, **choices,
         )  # fmt: skip
-    pictures.show(answer, json)
+    out.show(answer)

@@ -15,7 +15,7 @@ def command(
     cluster: o.ClusterName,
     gpus: o.Gpus,
     size: o.StepBatch,
-    pictures: o.Pictures,
+    out: o.Output,
     *,
     along: Annotated[str, o.asks("--along", "bandwidth (of a node), or latency.")] = "bandwidth",
     slow: Annotated[
@@ -28,7 +28,6 @@ def command(
     network: o.Network = None,
     framework: o.FrameworkName = None,
     seq_len: o.SeqLen = None,
-    json: o.Json = False,
     **choices: Any,
 ) -> None:
     """Step of the best layout against the bandwidth between nodes (1 to 3,200 Gb/s), searched anew at every point.
@@ -47,4 +46,4 @@ def command(
             shape, Cluster(cluster, network=network), gpus=gpus, batch=batch, along=along, slow=slow,
             framework=o.profile_of(framework), price=price, network_price=network_price, **choices,
         )  # fmt: skip
-    pictures.show(answer, json)
+    out.show(answer)

@@ -97,12 +97,13 @@ Json = Annotated[bool, writes("--json", says="Print JSON (docs/json.md) and noth
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pictures:
-    """The pictures to write."""
+class Output:
+    """The pictures to write, and whether the answer is printed as JSON."""
 
     svg: Svg = None
     png: Png = None
     html: Html = None
+    json: Json = False
 
     def __post_init__(self) -> None:
         """Raises as `check_files`: a command makes its options before its work."""
@@ -113,11 +114,11 @@ class Pictures:
         """Files to write."""
         return [path for path in (self.svg, self.png, self.html) if path is not None]
 
-    def show(self, answer: Shown, json: bool) -> None:
+    def show(self, answer: Shown) -> None:
         """Write an answer's pictures, then the answer on stdout."""
         for path in self.paths:
             answer.save_picture(path)
-        show(answer, json)
+        show(answer, self.json)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,14 +15,13 @@ ResultsFile = Annotated[Path, typer.Argument(help="What planner sweep wrote.")]
 @unfolded
 def command(
     results: ResultsFile,
-    pictures: o.Pictures,
+    out: o.Output,
     *,
     of: Annotated[
         list[str] | None,
         typer.Option(help="time, cost, power, energy, memory or a column; else the first three, cost if priced."),
     ] = None,
     where: Where = None,
-    json: o.Json = False,
 ) -> None:
     """Find the Pareto front of each model of a sweep: the cases that no other case beats in everything.
 
@@ -35,4 +34,4 @@ def command(
 
     rows = load_results(results).where(where or [])
     found = fronts(rows, of)
-    pictures.show(Answer("", pareto_record(found), pareto_view(found), lambda: draw_fronts(found)), json)
+    out.show(Answer("", pareto_record(found), pareto_view(found), lambda: draw_fronts(found)))

@@ -28,16 +28,15 @@ def command(
     weight_grad: Annotated[float, typer.Option(help="The same of its weight gradient (W).")] = 1.0,
     transfer: Annotated[float, typer.Option(help="Time of a transfer between ranks, beside the compute.")] = 0.0,
     *,
-    pictures: o.Pictures,
+    out: o.Output,
     csv: Annotated[Path | None, o.writes("--csv", says="Write it in the form of PyTorch's pipeline runtime.")] = None,
-    json: o.Json = False,
 ) -> None:
     """Draw a pipeline schedule, with its bubble, activations in flight and weight versions. Without a name, list them.
 
     Example: planner schedule zb-h1 --pp 4 --micro-batches 8
     """
     if name is None:
-        _list(json)
+        _list(out.json)
         return
     from rich.console import Console
 
@@ -49,10 +48,10 @@ def command(
     )  # fmt: skip
     if csv is not None:
         answer.to_csv(csv)
-    for path in pictures.paths:
+    for path in out.paths:
         answer.save_picture(path)
     console = Console()
-    if json:
+    if out.json:
         o.print_json(answer.to_dict())
     else:
         o.print_view(*answer.view(min(console.width, 160) if console.is_terminal else COLUMNS))

@@ -25,8 +25,7 @@ def command(
     slow_down: Annotated[float, typer.Option(help="With --links: compute beside them is 1 + this slower.")] = 0.0,
     schedule_file: Annotated[Path | None, typer.Option(help="A CSV with a schedule of your own.")] = None,
     trace: Annotated[Path | None, o.writes("--trace", says="Write a Chrome/Perfetto trace (JSON).")] = None,
-    pictures: o.Pictures,
-    json: o.Json = False,
+    out: o.Output,
     **choices: Any,
 ) -> None:
     """Simulate one layout's step: every operation of every rank, what each rank waits for, the critical path.
@@ -45,4 +44,4 @@ def command(
     step = simulate_one(setup, how, global_batch=batch, **filling(gpus, choices))
     if trace is not None:
         step.save(trace)
-    pictures.show(step, json)
+    out.show(step)

@@ -23,8 +23,7 @@ def command(
     ] = None,
     batch_tokens: o.BatchTokens = None,
     anchor: o.Anchor = None,
-    pictures: o.Pictures,
-    json: o.Json = False,
+    out: o.Output,
     given: dict[str, float | None],
     **choices: Any,
 ) -> None:
@@ -44,4 +43,4 @@ def command(
         answer = training_time(
             setup, aim.goal(setup.model), given, gpus=gpus, batch=batch, exact_tokens=aim.loss is None, **choices
         )
-    pictures.show(answer, json)
+    out.show(answer)

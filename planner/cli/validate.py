@@ -21,8 +21,7 @@ def command(
         Path | None, typer.Option(help="Known runs of such a machine, whose figures follow them; they aren't scored.")
     ] = None,
     *,
-    pictures: o.Pictures,
-    json: o.Json = False,
+    out: o.Output,
 ) -> None:
     """Predict measured runs and score the predictions, by source and overall.
 
@@ -42,4 +41,4 @@ def command(
         answer = validate(files or (), profiles=profiles, anchor=anchor)
     if predictions is not None:
         write_text(predictions, predictions_csv(answer.predictions, answer.ends))
-    pictures.show(answer, json)
+    out.show(answer)

@@ -91,15 +91,13 @@ class Megatron(Target):
             "CONNECTIONS": connections,
             "NODES": nodes,
             "GPUS_PER_NODE": each,
-            "ARGUMENTS": "\n\n".join(_array(name, arguments) for name, arguments in groups),
+            "ARGUMENTS": "\n\n".join(
+                "\n".join([f"{name}=(", *(f"  {shlex.join(argument)}" for argument in arguments), ")"])
+                for name, arguments in groups
+            ),
             "VOCAB": job.model.vocab - 1,
         }
         return re.sub("@([A-Z_]+)@", lambda part: str(parts[part[1]]), SCRIPT.read_text(encoding="utf-8"))
-
-
-def _array(name: str, arguments: Arguments) -> str:
-    """The arguments as an array of bash, one on each line."""
-    return "\n".join([f"{name}=(", *("  " + " ".join([a[0], *map(shlex.quote, a[1:])]) for a in arguments), ")"])
 
 
 def context_parts(cp: int, ulysses: int) -> tuple[str, tuple[int, ...]]:

@@ -66,16 +66,13 @@ def calibration_view(found: Calibration) -> RenderableType:
 def two_scores_view(title: str, before: Scores, after: Scores) -> RenderableType:
     """Scores by source by the profiles as they are and by the fit."""
     table = plain_table("source", "timed", "mape", "now", "rank", "now", "regret", "now", numbers=tuple(range(1, 8)))
-    for name, was, now in _rows(before, after):
+    rows = [*((name, was, after[0][name]) for name, was in before[0].items()), ("overall", before[1], after[1])]
+    for name, was, now in rows:
         pairs = [(percent(was["mape"]), percent(now["mape"])), (rank_text(was), rank_text(now))]
         pairs.append((percent(was["regret"]), percent(now["regret"])))
         cells = [cell for pair in pairs for cell in pair]
         table.add_row(name, str(now["timed_rows"]), *cells, style="bold" if name == "overall" else "")
     return stacked(title, table)
-
-
-def _rows(a: Scores, b: Scores) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
-    return [*((name, a[0][name], b[0][name]) for name in a[0]), ("overall", a[1], b[1])]
 
 
 def calibration_record(chosen: Selection, found: Calibration) -> dict[str, Any]:

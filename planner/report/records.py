@@ -118,12 +118,9 @@ def _flat(record: Any, prefix: str) -> list[tuple[str, str, str]]:
             for name, one in table.items():
                 shown = one if one is None or names[key] == 1.0 else one / names[key]
                 dotted = f"{key}.{name}" if name else key
-                rows.append((prefix + dotted, _text(shown), record.sources.get(dotted, record.sources.get(key, ""))))
+                text = "not stated" if shown is None else f"{shown:.4g}" if isinstance(shown, float) else str(shown)
+                rows.append((prefix + dotted, text, record.sources.get(dotted, record.sources.get(key, ""))))
     return rows
-
-
-def _text(value: Any) -> str:
-    return "not stated" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def layout_frame(result: Estimate, rows: Any) -> pandas.DataFrame:

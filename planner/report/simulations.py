@@ -26,13 +26,6 @@ if TYPE_CHECKING:
 MOST_RANKS = 16
 
 
-def _links_line(links: StreamStep) -> str:
-    """The step with links in words."""
-    busy = ", ".join(f"{lane} {s / links.step_time_s:.0%}" for lane, s in links.busiest_s.items())
-    change = links.step_time_s / links.plain.step_time_s - 1
-    return f"  with queues on links: {format_seconds(links.step_time_s)} ({change:+.2%}); busiest rank's {busy}"
-
-
 @dataclass(frozen=True, repr=False, eq=False)
 class Simulated:
     """A simulated step, to be shown.
@@ -100,8 +93,11 @@ def simulation_view(x: Simulated) -> RenderableType:
     ]
     if (closed := x.closed_form_s) is not None:
         lines.append(f"  closed form: {format_seconds(closed)} ({closed / step.step_time_s - 1:+.2%})")
-    if x.streams is not None:
-        lines.append(_links_line(x.streams))
+    if (links := x.streams) is not None:
+        busy_lanes = ", ".join(f"{lane} {s / links.step_time_s:.0%}" for lane, s in links.busiest_s.items())
+        change = f"{links.step_time_s / links.plain.step_time_s - 1:+.2%}"
+        took = f"{format_seconds(links.step_time_s)} ({change})"
+        lines.append(f"  with queues on links: {took}; busiest rank's {busy_lanes}")
     if step.steps > 1:
         lines.append(f"  never drained: the step is the period of the steady state; {step.schedule.staleness}")
     table = plain_table("rank", "layers", "busy s", "idle s", "exposed comm s", "update s", "peak GiB",

@@ -74,28 +74,21 @@ Factors = tuple[float, float] | None
 """Factors by which a step is shorter and longer in 80 % of cases like it; None without measured runs like it."""
 
 
-def _around(value: float | None, factors: Factors) -> list[float] | None:
-    """A value's interval."""
-    return None if factors is None or value is None else [value * f for f in factors]
-
-
 def run_record(plan: TrainingPlan, factors: Factors = None) -> dict[str, Any]:
     """The run's figures, days and money with their interval."""
     run = plan.run
-    out = {f.name: finite(float(getattr(run, f.name)[0])) for f in fields(run)}
+    out: dict[str, Any] = {f.name: finite(float(getattr(run, f.name)[0])) for f in fields(run)}
     out |= {"days": finite(plan.days), "energy_kwh": finite(float(run.energy_j[0]) / KWH)}
-    intervals = {f"{name}_interval": _around(out[name], factors) for name in ("days", "cost_usd")}
-    return (
-        out
-        | intervals
-        | {
-            "gpus": plan.gpus,
-            "global_batch": plan.batch,
-            "global_batch_origin": plan.batch_origin,
-            "samples_overhead": plan.overhead,
-            "loss_nats": plan.loss,
-        }
-    )
+    for name in ("days", "cost_usd"):
+        value = out[name]
+        out[f"{name}_interval"] = None if factors is None or value is None else [value * f for f in factors]
+    return out | {
+        "gpus": plan.gpus,
+        "global_batch": plan.batch,
+        "global_batch_origin": plan.batch_origin,
+        "samples_overhead": plan.overhead,
+        "loss_nats": plan.loss,
+    }
 
 
 def time_record(plan: TrainingPlan, factors: Factors = None) -> dict[str, Any]:

@@ -45,7 +45,8 @@ def _without_one(fixed: Fixed, text: str) -> Fixed:
     if not said:
         return _with(fixed, text, name, _only_default(fixed, choice, text))
     if choice.kind is not str:
-        return replace(fixed, excluded=(*fixed.excluded, (name, int(_coded(choice, value)))))
+        one: Any = switch(value) if choice.kind is bool else number(value) if choice.kind is int else value
+        return replace(fixed, excluded=(*fixed.excluded, (name, int(choice.coded(one)))))
     known = fixed.schedule or default_schedules(fixed.allow_async)
     left = [schedule for schedule in known if not fnmatchcase(schedule, value)]
     if not any(fnmatchcase(schedule, value) for schedule in SCHEDULES):
@@ -57,13 +58,6 @@ def _only_default(fixed: Fixed, choice: Choice, text: str) -> list[Any]:
     if choice.kind is str:
         raise InputError(f"exclude is {shown(text)}; allowed: {choice.name}=name, such as {choice.name}=zb-*")
     return fixed.among(choice.name, [choice.default])
-
-
-def _coded(choice: Choice, value: str) -> Any:
-    """A value as a layout's array holds it."""
-    if choice.kind is bool:
-        return choice.coded(switch(value))
-    return choice.coded(number(value) if choice.kind is int else value)
 
 
 def _with(fixed: Fixed, text: str, name: str, left: Sequence[Any]) -> Fixed:

@@ -85,7 +85,8 @@ def _neighbours(model: Transformer, framework: Framework, row: dict[str, Any], a
             ("last", by_last(model, row["pp"])),
         ):
             out += [{"virtual_stages": v, "schedule": name, "layer_split": split} for v in choices]
-    moves = [(a, b, f) for a in DEGREES for b in DEGREES if a != b for f in _primes(row[a])]
+    primes = {a: [p for p in divisors(row[a]) if len(divisors(p)) == 2] for a in DEGREES}
+    moves = [(a, b, f) for a in DEGREES for b in DEGREES if a != b for f in primes[a]]
     return out + [_moved(row, *move, whole) for move in moves for whole in _whole_experts(model, row)]
 
 
@@ -108,7 +109,3 @@ def _moved(row: dict[str, Any], source: str, target: str, factor: int, whole: bo
     if new["pp"] == 1:
         change |= {c.name: c.plain(c.default) for c in CHOICES.values() if c.pipelined}
     return change
-
-
-def _primes(n: int) -> list[int]:
-    return [p for p in divisors(n)[1:] if all(p % q for q in range(2, int(p**0.5) + 1))]

@@ -12,6 +12,7 @@ from planner.api.plan import Plan
 from planner.api.reports import exported, gather_report
 from planner.base.errors import InputError, PlannerError, shown
 from planner.base.units import GBIT
+from planner.choices.choice import value_text
 from planner.choices.table import CHOICES, SETTLED
 from planner.hardware import cluster_figures
 from planner.imports.deepspeed import deepspeed_run
@@ -117,7 +118,7 @@ def taken(planned: Planned, *, text: str) -> str:
     else:
         run = megatron_run(text, setup.cluster, setup.framework, gpus=q.gpus, model=q.model.transformer, vocab=None)
     row = run.layouts.row(0)
-    said = [f"{name}={_word(row[name])}" for name in SETTLED if _matters(name, row)]
+    said = [f"{name}={value_text(row[name])}" for name in SETTLED if _matters(name, row)]
     return _json({"wanted": ",".join(said), "notes": [*run.notes, *(f"not understood: {x}" for x in run.unknown)]})
 
 
@@ -125,10 +126,6 @@ def _matters(name: str, row: Mapping[str, Any]) -> bool:
     """Whether a choice of a run says something: pipelines' own where there is one, experts' where they are spread."""
     choice = CHOICES[name]
     return bool(row["pp"] > 1) if choice.pipelined else choice.always or row[name] != choice.plain(choice.default)
-
-
-def _word(value: Any) -> str:
-    return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
 def report(planned: Planned) -> str:

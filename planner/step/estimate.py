@@ -152,7 +152,8 @@ def totals(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> Total
 def _totals(costs: StepCosts) -> Totals:
     time, shape = step_time(costs), costs.case.layouts.shape
     step, bubble = (np.broadcast_to(x, shape) for x in (time.total_s, time.bubble_s))
-    return Totals(step_time_s=step, bubble_s=bubble, memory_bytes=_peak_bytes(costs))
+    peak = reduce(np.maximum, [rank.total_bytes for rank in rank_memories(costs)])
+    return Totals(step_time_s=step, bubble_s=bubble, memory_bytes=np.broadcast_to(peak, costs.case.layouts.shape))
 
 
 def _with_rows(of_all: Array, rows: Any, of_some: Array) -> Array:
@@ -160,11 +161,6 @@ def _with_rows(of_all: Array, rows: Any, of_some: Array) -> Array:
     out = of_all.copy()
     out[..., rows] = of_some
     return out
-
-
-def _peak_bytes(costs: StepCosts) -> Array:
-    memory = [rank.total_bytes for rank in rank_memories(costs)]
-    return np.broadcast_to(reduce(np.maximum, memory), costs.case.layouts.shape)
 
 
 def least_step_s(setup: Setup, layouts: Layouts) -> Array:

@@ -37,39 +37,32 @@ AXES = {column.name: column for column in _of(_TABLES["axes"], axis=True)}
 ANSWER, TRAINING = _of(_TABLES["answer"]), _of(_TABLES["training"])
 
 
-def _layout_columns() -> list[Column]:
-    kinds: dict[type, Kind] = {str: "string", bool: "bool", int: "int64", float: "float64"}
-    out = [Column(c.name, kinds[c.plain_kind], "", "of the layout") for c in CHOICES.values() if c.name not in AXES]
-    return [*out, Column("micro_batches", "int64", "", "a step and replica")]
-
-
-def _part_columns() -> list[Column]:
-    times = [Column(f"time.{f.name}", "float64", "s", "part of the step") for f in fields(StepTime)]
-    return times + [Column(f"memory.{f.name.removesuffix('_bytes')}_gib", "float64", "GiB", "part of the peak")
-                    for f in fields(Memory)]  # fmt: skip
-
-
 UNITS = {
     "_gib": "GiB", "_gbyte_per_s": "GB/s", "_gbit_per_s": "Gb/s", "_us": "us", "_w": "W", "_usd_per_hour": "USD/h",
     "_bytes": "bytes",
 }  # fmt: skip
 
 
-def _unit(field: str) -> str:
-    """The unit that a profile's field has in its name."""
-    if ".peak_tflops." in f".{field}":
-        return "TFLOP/s"
-    return next((unit for ending, unit in UNITS.items() if field.endswith(ending)), "")
-
-
 def _hardware(axis: Axis) -> Column:
+    """The column of a profile's field, which has its unit in its name."""
     first = axis.values[0]
     kind: Kind = "string" if isinstance(first, str) else "bool" if isinstance(first, bool) else "float64"
-    return Column(axis.name, kind, _unit(axis.name), "of the hardware", axis=True)
+    unit = next((unit for ending, unit in UNITS.items() if axis.name.endswith(ending)), "")
+    unit = "TFLOP/s" if ".peak_tflops." in f".{axis.name}" else unit
+    return Column(axis.name, kind, unit, "of the hardware", axis=True)
 
 
 def columns(cases: Cases, tokens: float | None) -> tuple[Column, ...]:
     """The columns of a sweep, in the file's order: the case, the answer, the layout, the parts of time and memory."""
-    axes = [_hardware(axis) if axis.hardware else AXES[axis.name] for axis in cases.axes]
-    money = TRAINING if tokens else ()
-    return (Column("case", "int64", "", "its number"), *axes, *ANSWER, *money, *_layout_columns(), *_part_columns())
+    kinds: dict[type, Kind] = {str: "string", bool: "bool", int: "int64", float: "float64"}
+    return (
+        Column("case", "int64", "", "its number"),
+        *(_hardware(axis) if axis.hardware else AXES[axis.name] for axis in cases.axes),
+        *ANSWER,
+        *(TRAINING if tokens else ()),
+        *(Column(c.name, kinds[c.plain_kind], "", "of the layout") for c in CHOICES.values() if c.name not in AXES),
+        Column("micro_batches", "int64", "", "per step and replica"),
+        *(Column(f"time.{f.name}", "float64", "s", "part of the step") for f in fields(StepTime)),
+        *(Column(f"memory.{f.name.removesuffix('_bytes')}_gib", "float64", "GiB", "part of the peak")
+          for f in fields(Memory)),
+    )  # fmt: skip

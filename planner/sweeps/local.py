@@ -76,7 +76,10 @@ class Local:
         while (idle or len(crew) < self.workers) and (chunk := again.popleft() if again else next(chunks, None)):
             if not idle:
                 crew.append(_hired())
-            _give(idle.pop() if idle else crew[-1], chunk)
+            worker = idle.pop() if idle else crew[-1]
+            worker.chunk = chunk
+            with suppress(OSError):  # it died idle: seen when its answer is waited for
+                worker.pipe.send(chunk)
 
 
 def _given_up(chunk: Chunk, exit_code: int | None) -> str:
@@ -110,12 +113,6 @@ def _one_thread() -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-def _give(worker: _Worker, chunk: Chunk) -> None:
-    worker.chunk = chunk
-    with suppress(OSError):  # it died idle: seen when its answer is waited for
-        worker.pipe.send(chunk)
 
 
 def _received(worker: _Worker) -> ChunkAnswer | None:

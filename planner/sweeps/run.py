@@ -56,7 +56,8 @@ def run_sweep(
     """
     pyarrow = need_pyarrow()
     check_writable(output)
-    mine = {"sweep": _digest(sweep), "versions": versions() | {"pyarrow": pyarrow}}
+    all_of_it = sweep.file.model_dump_json() + "".join(repr(x) for x in sweep.everything())
+    mine = {"sweep": hashlib.sha256(all_of_it.encode()).hexdigest(), "versions": versions() | {"pyarrow": pyarrow}}
     if output.exists() and (found := _finished(output, mine, restart)) is not None:
         return found
     ranges = _chunked(sweep.cases.num_searches)
@@ -82,12 +83,6 @@ def run_sweep(
         write_results(output, parts.folder, shown, (row for part in parts.answers() for row in part.rows), about)
         parts.remove()
     return so_far
-
-
-def _digest(sweep: Sweep) -> str:
-    """A digest of the sweep's definition, and of every model and profile that it names, in full."""
-    text = sweep.file.model_dump_json() + "".join(repr(x) for x in sweep.everything())
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _chunked(searches: int) -> list[range]:

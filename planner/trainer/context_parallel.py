@@ -101,7 +101,9 @@ class Context:
                 dk += grads[0]
                 dv += grads[1]
             else:
-                travelling = self._passed(grads)
+                self._send(grads[0], KEY_GRADIENTS)
+                self._send(grads[1], VALUE_GRADIENTS)
+                travelling = grads  # the next turn's have their shapes
         self._bring_home(travelling, dk, dv)
         return dq
 
@@ -131,12 +133,6 @@ class Context:
             yield (self.place - turn) % n, k, v
             if turn + 1 < n:
                 k, v = self._receive(k, KEYS), self._receive(v, VALUES)
-
-    def _passed(self, grads: list[Array]) -> list[Array]:
-        """Gradients on their way to the next rank; returned so that the next turn knows their shapes."""
-        self._send(grads[0], KEY_GRADIENTS)
-        self._send(grads[1], VALUE_GRADIENTS)
-        return grads
 
     def _received(self, like: list[Array]) -> list[Array]:
         """Gradients from the rank before, where any were sent."""

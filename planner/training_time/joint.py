@@ -5,7 +5,7 @@ dp m micro_batch, legal by construction. What a family may choose is what `plann
 choice are tried, for they only have to find the accelerators and batches that are worth a search of every choice.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain, product
@@ -107,11 +107,6 @@ def octaves(low: float, high: float, per_octave: int) -> Ints:
     return values[(values >= low) & (values <= high)]
 
 
-def _few(values: tuple[Value, ...], tried: Sequence[Value]) -> tuple[Value, ...]:
-    """The values that are tried; all values where none of them is."""
-    return tuple(x for x in values if x in tried) or values
-
-
 def _few_runs(runs: Ints) -> Ints:
     """Runs with the least, the most and one number of virtual stages between, two or more where a schedule can."""
     kept = []
@@ -154,7 +149,8 @@ def families(model: Transformer, cluster: Cluster, request: Request, sizes: JobS
     def runs(pp: int, sequence: tuple[int, ...]) -> list[tuple[Ints, Axes]]:
         out = []
         for axes, rows in runs_of(model, request, names, pp, sequence).items():
-            few = [replace(axis, values=_few(axis.values, TRIED.get(axis.names, axis.values))) for axis in axes]
+            tried = [tuple(x for x in axis.values if x in TRIED.get(axis.names, axis.values)) for axis in axes]
+            few = [replace(axis, values=some or axis.values) for axis, some in zip(axes, tried, strict=True)]
             split = slice(1) if layers % pp == 0 else slice(-1, None)
             even = [replace(a, values=a.values[split]) if a.names == ("layer_split",) else a for a in few]
             out.append((_few_runs(rows), tuple(even)))
