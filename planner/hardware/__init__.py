@@ -13,25 +13,6 @@ from planner.hardware.framework import Framework, Unstated
 from planner.hardware.machines import Accelerator, Cluster, Efficiency, Link
 from planner.hardware.read import WITH, Changes, load_record, nested, profile_names, profile_table, read_profile, under
 
-__all__ = [
-    "Accelerator",
-    "Cluster",
-    "Efficiency",
-    "Framework",
-    "Link",
-    "Unstated",
-    "changed_cluster",
-    "cluster_figures",
-    "framework_figures",
-    "load_accelerator",
-    "load_cluster",
-    "load_efficiency",
-    "load_framework",
-    "load_link",
-    "profile_names",
-    "profile_table",
-]
-
 
 def load_efficiency(name: str, *, beside: Path | None = None, changes: Changes | None = None) -> Efficiency:
     """An architecture's efficiency by name or TOML path (relative to `beside`).

@@ -11,19 +11,6 @@ from planner.models import counts, flops, mix
 from planner.models.from_shape import FAMILIES, from_shape, with_seq_len
 from planner.models.transformer import Transformer, stack
 
-__all__ = [
-    "FAMILIES",
-    "Transformer",
-    "counts",
-    "flops",
-    "from_shape",
-    "load_model",
-    "mix",
-    "model_names",
-    "stack",
-    "with_seq_len",
-]
-
 PRESETS = Path(__file__).with_name("presets.toml")
 
 

@@ -8,19 +8,6 @@ from typing import Any
 from planner.base.errors import UnknownNameError
 from planner.reproductions.claims import Claim, Outcome, Paper, Reproduction, merged
 
-__all__ = [
-    "Claim",
-    "Outcome",
-    "Paper",
-    "Reproduction",
-    "get_paper",
-    "paper_names",
-    "preset_of",
-    "reproduce",
-    "reproduce_all",
-    "systems",
-]
-
 FOLDER = Path(__file__).with_name("papers")
 SYSTEMS = Path(__file__).with_name("systems.toml")
 OWN = ("sentence", "figure", "unit", "where", "standing", "says", "by", "why")

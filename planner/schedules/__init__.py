@@ -21,19 +21,6 @@ from planner.schedules.zero_bubble import Seq1F1BZeroBubble, ZeroBubbleH1, ZeroB
 from planner.schedules.zero_bubble_fitted import ZeroBubble1p, ZeroBubble2p
 from planner.schedules.zero_bubble_v import ZeroBubbleV
 
-__all__ = [
-    "ALIASES",
-    "SCHEDULES",
-    "Loads",
-    "Operation",
-    "Order",
-    "Pipeline",
-    "Rule",
-    "Schedule",
-    "get_schedule",
-    "usual_schedule",
-]
-
 SCHEDULES: dict[str, Schedule] = {
     s.name: s
     for s in (

@@ -3,14 +3,3 @@
 from planner.search.found import Recommendation, largest_part
 from planner.search.ranking import OBJECTIVES, recommend
 from planner.search.request import Fixed, attention_kernels, default_attention, default_precision
-
-__all__ = [
-    "OBJECTIVES",
-    "Fixed",
-    "Recommendation",
-    "attention_kernels",
-    "default_attention",
-    "default_precision",
-    "largest_part",
-    "recommend",
-]

@@ -5,20 +5,3 @@ from planner.validation.interval import step_interval_s, unlike
 from planner.validation.predict import Predictions, predict
 from planner.validation.runs import MeasuredRun, read_runs
 from planner.validation.score import rank_correlation, score
-
-__all__ = [
-    "Accuracy",
-    "MeasuredRun",
-    "Predictions",
-    "accuracy_of",
-    "accuracy_sentence",
-    "predict",
-    "rank_correlation",
-    "read_runs",
-    "score",
-    "scores",
-    "shipped_files",
-    "step_interval_s",
-    "unlike",
-    "unseen_files",
-]

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-import planner.hardware as hardware
 from planner.base.errors import FileFormatError, UnknownNameError
 from planner.base.units import GIB
 from planner.hardware import (
@@ -175,11 +174,6 @@ def test_unknown_name_comes_with_the_nearest(load: Callable[[str], Any], misspel
 def test_unknown_network() -> None:
     with pytest.raises(UnknownNameError, match="ethernet-100g"):
         load_cluster("dgx-h100", network="ethernet-100gb")
-
-
-def test_all_names_what_is_there() -> None:
-    assert sorted(hardware.__all__) == list(hardware.__all__)
-    assert all(hasattr(hardware, name) for name in hardware.__all__)
 
 
 def test_profiles_are_frozen() -> None:

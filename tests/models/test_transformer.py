@@ -80,8 +80,3 @@ def test_stack_takes_models_by_index() -> None:
     assert table.num_layers.tolist() == [32, 12, 32]
     assert table.gated.tolist() == [True, False, True]
     assert table.name.tolist() == ["llama-7b", "gpt2", "llama-7b"]
-
-
-def test_all_is_what_is_exported() -> None:
-    assert sorted(models.__all__) == models.__all__
-    assert all(hasattr(models, name) for name in models.__all__)
