@@ -173,9 +173,13 @@ class Schedule(ABC):
         """Rules beyond those of chunks and slices: behind the schedule's name, and where each is broken."""
         return []
 
-    @abstractmethod
     def order(self, pipe: Pipeline) -> Order:
         """The operations of every rank, in order, of one step; integers in `pipe`, its rules kept."""
+        return Order.of_tables([self.row(pipe, r) for r in range(pipe.p)])
+
+    def row(self, pipe: Pipeline, r: int) -> Ints:
+        """Rank r's operations, a table as `Order.of_tables` takes it: what a schedule without its own `order` gives."""
+        raise NotImplementedError
 
     def rank_of(self, pipe: Pipeline, stage: Any, micro_batch: Any) -> Ints:
         """The rank that runs a stage for a micro-batch; arrays broadcast.

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array
-from planner.schedules.base import Order, Pipeline, Schedule
+from planner.base.arrays import Array, Ints
+from planner.schedules.base import Pipeline, Schedule
 from planner.schedules.one_f_one_b_rows import one_in_one_out, units
 
 
@@ -27,16 +27,13 @@ class BreadthFirst(Schedule):
     several_ranks = True
     layer_at_a_time = True
 
-    def order(self, pipe: Pipeline) -> Order:
+    def row(self, pipe: Pipeline, r: int) -> Ints:
         """Rank r: chunk by chunk, micro-batches in order; backwards from the last chunk, micro-batches in order."""
         index = np.arange(pipe.m * pipe.v)
         chunk, i = index // pipe.m, index % pipe.m
-        rows = []
-        for r in range(pipe.p):
-            forward = units(chunk * pipe.p + r, "F", i)
-            backward = units((pipe.v - 1 - chunk) * pipe.p + r, "B", i)
-            rows.append(one_in_one_out(forward, backward, len(index)))
-        return Order.of_tables(rows)
+        forward = units(chunk * pipe.p + r, "F", i)
+        backward = units((pipe.v - 1 - chunk) * pipe.p + r, "B", i)
+        return one_in_one_out(forward, backward, len(index))
 
     def bubble_s(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> Array:
         """(p - 1)(F + B)/v; with fewer than p micro-batches per rank also waits p - m chunk passes between chunks."""

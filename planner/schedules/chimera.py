@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array
-from planner.schedules.base import Order, Pipeline, Schedule
+from planner.base.arrays import Array, Ints
+from planner.schedules.base import Pipeline, Schedule
 from planner.schedules.one_f_one_b_rows import by_slot, units
 
 
@@ -27,17 +27,14 @@ class Chimera(Schedule):
     copies = 2
     even_ranks = whole_rounds = True
 
-    def order(self, pipe: Pipeline) -> Order:
+    def row(self, pipe: Pipeline, r: int) -> Ints:
         """Stage s, micro-batch i: F in slot t + s, B in t + 2p - 1 - s, with t = 2p (i // p) + 2 ((i mod p) // 2)."""
         p = pipe.p
         i = np.arange(pipe.m)
         enters = 2 * p * (i // p) + 2 * ((i % p) // 2)
-        rows = []
-        for r in range(p):
-            stage = np.where(i % 2 == 0, r, p - 1 - r)
-            tables = [units(stage, "F", i), units(stage, "B", i)]
-            rows.append(by_slot(tables, [enters + stage, enters + 2 * p - 1 - stage]))
-        return Order.of_tables(rows)
+        stage = np.where(i % 2 == 0, r, p - 1 - r)
+        tables = [units(stage, "F", i), units(stage, "B", i)]
+        return by_slot(tables, [enters + stage, enters + 2 * p - 1 - stage])
 
     def bubble_s(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> Array:
         """(p - 2)(max(F, B) + (m/p - 1)|F - B|), for all F and B: units don't mesh where F and B differ.

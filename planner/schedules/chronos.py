@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array, Bools
-from planner.schedules.base import Order, Pipeline
+from planner.base.arrays import Array, Bools, Ints
+from planner.schedules.base import Pipeline
 from planner.schedules.generated import Generated
 from planner.schedules.one_f_one_b_rows import by_slot, units
 
@@ -35,7 +35,7 @@ class ChronosPipe(Generated):
         p, B = np.asarray(pipe.p), I + W
         return np.asarray((p - 1) * (F + B)), np.asarray((2 * F <= B) & (p * B <= (2 * p + 3) * F))
 
-    def order(self, pipe: Pipeline) -> Order:
+    def row(self, pipe: Pipeline, r: int) -> Ints:
         """The order of operations by slot.
 
         Rank r has micro-batch i's F0 at 6i + r, F1 at 6i + a + r, deep B at 6i + b - 2r, shallow B at 6i + c - 2r. Here
@@ -49,8 +49,5 @@ class ChronosPipe(Generated):
         c = b + 2 * p
         c += (b + 3 - c) % _PERIOD
         i = np.arange(pipe.m)
-        rows = []
-        for r in range(p):
-            tables = [units(r, "F", i), units(p + r, "F", i), units(p + r, "B", i), units(r, "B", i)]
-            rows.append(by_slot(tables, [_PERIOD * i + first for first in (r, a + r, b - 2 * r, c - 2 * r)]))
-        return Order.of_tables(rows)
+        tables = [units(r, "F", i), units(p + r, "F", i), units(p + r, "B", i), units(r, "B", i)]
+        return by_slot(tables, [_PERIOD * i + first for first in (r, a + r, b - 2 * r, c - 2 * r)])

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array
-from planner.schedules.base import Loads, Order, Pipeline, Schedule
+from planner.base.arrays import Array, Ints
+from planner.schedules.base import Loads, Pipeline, Schedule
 from planner.schedules.one_f_one_b_rows import one_in_one_out, units
 
 
@@ -23,15 +23,12 @@ class GPipe(Schedule):
     losses_wait = True
     source = "Huang et al. 2019, arXiv 1811.06965; order read"
 
-    def order(self, pipe: Pipeline) -> Order:
+    def row(self, pipe: Pipeline, r: int) -> Ints:
         """Every rank: F0..F(N-1), B(N-1)..B0 over the N = m k units in order of micro-batch, then slice."""
         unit = np.arange(pipe.m * pipe.k)
         i, j = unit // pipe.k, unit % pipe.k
-        rows = []
-        for r in range(pipe.p):
-            forward, backward = units(r, "F", i, j), units(r, "B", i[::-1], j[::-1])
-            rows.append(one_in_one_out(forward, backward, len(unit)))
-        return Order.of_tables(rows)
+        forward, backward = units(r, "F", i, j), units(r, "B", i[::-1], j[::-1])
+        return one_in_one_out(forward, backward, len(unit))
 
     def bubble_s(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> Array:
         """(p - 1)(F + B), and 1/k of it where the unit is a slice."""

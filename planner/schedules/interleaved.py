@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array
-from planner.schedules.base import Order, Pipeline, Schedule
-from planner.schedules.one_f_one_b_rows import Table, one_in_one_out, units
+from planner.base.arrays import Array, Ints
+from planner.schedules.base import Pipeline, Schedule
+from planner.schedules.one_f_one_b_rows import one_in_one_out, units
 
 
 class Interleaved(Schedule):
@@ -20,7 +20,7 @@ class Interleaved(Schedule):
     chunks = None
     several_ranks = whole_rounds = True
 
-    def order(self, pipe: Pipeline) -> Order:
+    def row(self, pipe: Pipeline, r: int) -> Ints:
         """Rank r: w = 2(p - 1 - r) + (v - 1) p + k - 1 forwards, pairs (F, B), the remaining backwards.
 
         The i-th forward is of chunk (i mod p v) // p and unit (i // p v) p + i mod p of the m k units; backwards
@@ -30,12 +30,9 @@ class Interleaved(Schedule):
         index = np.arange(pipe.m * v * k)
         chunk = (index % (p * v)) // p
         unit = (index // (p * v)) * p + index % p
-        rows: list[Table] = []
-        for r in range(p):
-            forward = units(chunk * p + r, "F", unit // k, unit % k)
-            backward = units((v - 1 - chunk) * p + r, "B", unit // k, k - 1 - unit % k)
-            rows.append(one_in_one_out(forward, backward, 2 * (p - 1 - r) + (v - 1) * p + k - 1))
-        return Order.of_tables(rows)
+        forward = units(chunk * p + r, "F", unit // k, unit % k)
+        backward = units((v - 1 - chunk) * p + r, "B", unit // k, k - 1 - unit % k)
+        return one_in_one_out(forward, backward, 2 * (p - 1 - r) + (v - 1) * p + k - 1)
 
     def bubble_s(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> Array:
         """(p - 1)(F + B)/(v k)."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array
-from planner.schedules.base import Loads, Order, Pipeline, Schedule
+from planner.base.arrays import Array, Ints
+from planner.schedules.base import Loads, Pipeline, Schedule
 from planner.schedules.one_f_one_b_rows import one_in_one_out, units
 
 
@@ -20,7 +20,7 @@ class OneFOneB(Schedule):
     exact_uneven = True
     source = "Narayanan et al. 2021, arXiv 2006.09503 (PipeDream-Flush); Megatron-LM; order read"
 
-    def order(self, pipe: Pipeline) -> Order:
+    def row(self, pipe: Pipeline, r: int) -> Ints:
         """Rank r: w = p - 1 - r + k - 1 forwards, pairs (F, B), w backwards, of m k units.
 
         With slices (Seq1F1B): forwards by micro-batch, then slice; backwards by micro-batch, last slice first,
@@ -28,11 +28,8 @@ class OneFOneB(Schedule):
         """
         unit = np.arange(pipe.m * pipe.k)
         i, j = unit // pipe.k, unit % pipe.k
-        rows = []
-        for r in range(pipe.p):
-            forward, backward = units(r, "F", i, j), units(r, "B", i, pipe.k - 1 - j)
-            rows.append(one_in_one_out(forward, backward, pipe.p - 1 - r + pipe.k - 1))
-        return Order.of_tables(rows)
+        forward, backward = units(r, "F", i, j), units(r, "B", i, pipe.k - 1 - j)
+        return one_in_one_out(forward, backward, pipe.p - 1 - r + pipe.k - 1)
 
     def bubble_s(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> Array:
         """(p - 1)(F + B), and 1/k of it where the unit is a slice."""

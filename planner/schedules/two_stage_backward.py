@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array
-from planner.schedules.base import Order, Pipeline, Schedule, largest_sum
+from planner.base.arrays import Array, Ints
+from planner.schedules.base import Pipeline, Schedule, largest_sum
 from planner.schedules.one_f_one_b_rows import one_in_one_out, units
 
 
@@ -23,18 +23,15 @@ class TwoStageBackward(Schedule):
     source = "Rae et al. 2024, arXiv 2405.18047; variant for 1F1B derived from the abstract; simulated"
     splits_backward = True
 
-    def order(self, pipe: Pipeline) -> Order:
+    def row(self, pipe: Pipeline, r: int) -> Ints:
         """1F1B's order with I for B; a W before each I of the drain, the rest at the end."""
         i = np.arange(pipe.m)
-        rows = []
-        for r in range(pipe.p):
-            w = min(pipe.p - 1 - r, pipe.m - 1)
-            row = one_in_one_out(units(r, "F", i), units(r, "I", i), w)
-            weight = units(r, "W", i)
-            drain = len(row) - w
-            gaps = np.stack([weight[:w], row[drain:]], axis=1).reshape(-1, 4)
-            rows.append(np.concatenate([row[:drain], gaps, weight[w:]]))
-        return Order.of_tables(rows)
+        w = min(pipe.p - 1 - r, pipe.m - 1)
+        row = one_in_one_out(units(r, "F", i), units(r, "I", i), w)
+        weight = units(r, "W", i)
+        drain = len(row) - w
+        gaps = np.stack([weight[:w], row[drain:]], axis=1).reshape(-1, 4)
+        return np.concatenate([row[:drain], gaps, weight[w:]])
 
     def bubble_s(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> Array:
         """With q = p - 1 and g = min(q, m - 1): max(q (F + I) - g W, q F, (q - g) F + q I), for all F, I, W.

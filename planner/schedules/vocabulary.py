@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array
-from planner.schedules.base import Order, Pipeline
+from planner.base.arrays import Array, Ints
+from planner.schedules.base import Pipeline
 from planner.schedules.generated import Generated
 from planner.schedules.one_f_one_b_rows import by_slot, units
 
@@ -30,7 +30,7 @@ class Vocabulary1(Generated):
     parts = "ST"
     settles = False  # where backwards don't take twice the forwards, circles of ranks of different lengths compete
 
-    def order(self, pipe: Pipeline) -> Order:
+    def row(self, pipe: Pipeline, r: int) -> Ints:
         """Order by the slots of a pipeline without end, F one and B two long, where the head takes none.
 
         Of barriers d and w = p - 1 - r + d: F of micro-batch j in slot r + j, for j > w behind the backward pass of
@@ -40,13 +40,10 @@ class Vocabulary1(Generated):
         p, d, i = pipe.p, self.barriers, np.arange(pipe.m)
         ends = p + np.minimum(i, d) + 3 * np.maximum(i - d, 0)
         next_ends = ends + np.where(i < d, 1, 3)
-        rows = []
-        for r in range(p):
-            w, back = p - 1 - r + d, p + d + 2 * (p - 1 - r)
-            forward = np.where(i <= w, r + i, back + 3 * (i - w) - 1)
-            slots = [forward, back + 3 * i, ends + 0.5, next_ends + 0.6]
-            rows.append(by_slot([units(r, kind, i) for kind in ("F", "B", *self.parts)], slots))
-        return Order.of_tables(rows)
+        w, back = p - 1 - r + d, p + d + 2 * (p - 1 - r)
+        forward = np.where(i <= w, r + i, back + 3 * (i - w) - 1)
+        slots = [forward, back + 3 * i, ends + 0.5, next_ends + 0.6]
+        return by_slot([units(r, kind, i) for kind in ("F", "B", *self.parts)], slots)
 
     def in_flight(self, pipe: Pipeline, rank: Any, kept: Any = 0.0) -> Array:
         """p - r and one for each barrier, at most m."""

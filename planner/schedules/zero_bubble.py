@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array
-from planner.schedules.base import Order, Pipeline, Schedule
+from planner.base.arrays import Array, Ints
+from planner.schedules.base import Pipeline, Schedule
 from planner.schedules.one_f_one_b_rows import by_slot, units
 
 
@@ -31,21 +31,18 @@ class ZeroBubbleH1(Schedule):
         least = self.depth * (pipe.p - 1) + pipe.k
         return [(f"needs at least {self.depth} (pp - 1) + {self.spare}", pipe.m * pipe.k < least)]
 
-    def order(self, pipe: Pipeline) -> Order:
+    def row(self, pipe: Pipeline, r: int) -> Ints:
         """Rank r: w = depth (p - 1 - r) + k - 1 F; then F, I, and a W once depth r have waited; then the other W.
 
         Of slices the forwards go by micro-batch, then slice, the gradients from a micro-batch's last slice back.
         """
         k = pipe.k
         i = np.arange(pipe.m * k)
-        rows = []
-        for r in range(pipe.p):
-            w, late = self.depth * (pipe.p - 1 - r) + k - 1, self.depth * r
-            back = k - 1 - i % k
-            tables = [units(r, "F", i // k, i % k), units(r, "I", i // k, back), units(r, "W", i // k, back)]
-            # Round n of F, I, W: F of unit w + n, I of n, W of n - late.
-            rows.append(by_slot(tables, [3 * (i - w), 3 * i + 1, 3 * (i + late) + 2]))
-        return Order.of_tables(rows)
+        w, late = self.depth * (pipe.p - 1 - r) + k - 1, self.depth * r
+        back = k - 1 - i % k
+        tables = [units(r, "F", i // k, i % k), units(r, "I", i // k, back), units(r, "W", i // k, back)]
+        # Round n of F, I, W: F of unit w + n, I of n, W of n - late.
+        return by_slot(tables, [3 * (i - w), 3 * i + 1, 3 * (i + late) + 2])
 
     def bubble_s(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> Array:
         """(p - 1) max(F + I - depth min(F, W), 0)/k, from a rank's first operation to its last.

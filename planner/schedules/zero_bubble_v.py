@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array
+from planner.base.arrays import Array, Ints
 from planner.schedules.base import Order, Passes, Pipeline, Schedule, largest_sum
 from planner.schedules.one_f_one_b_rows import counted
 from planner.schedules.zero_bubble_fitted_v import fitted_v_order
@@ -26,7 +26,7 @@ class ZeroBubbleV(Schedule):
     looped_placement = False
     chunks = 2
 
-    def order(self, pipe: Pipeline) -> Order:
+    def row(self, pipe: Pipeline, r: int) -> Ints:
         """2(p - r) - 1 F0; r (F1, F0); p - r (F1, I1, W1); (F0, I0, W0, F1, I1, W1); r (I0, I1); p - r (I0, W0).
 
         0 and 1 are the rank's shallow and deep stage; the remaining W come last. The order is that of at least 2p - 1
@@ -35,21 +35,19 @@ class ZeroBubbleV(Schedule):
         p, m = pipe.p, pipe.m
         n = max(2 * p - 1, m)
         f0, f1, i0, i1, w0, w1 = range(6)
-        rows = []
-        for r in range(p):
-            row = [f0] * (2 * (p - r) - 1) + [f1, f0] * r + [f1, i1, w1] * (p - r)
-            shallow, deep = 2 * p - r - 1, p
-            while deep < shallow or shallow < n:
-                if shallow < n:
-                    row.append(f0)
-                    shallow += 1
-                row += (i0, w0, f1, i1, w1)
-                deep += 1
-            row += [i0, i1] * r + [i0, w0] * (p - r)
-            row += [w1] * n + [w0] * n
-            table = counted(row, (r, 2 * p - 1 - r) * 3, "FFIIWW")
-            rows.append(table[table[:, 2] < m])
-        return Order.of_tables(rows)
+        row = [f0] * (2 * (p - r) - 1) + [f1, f0] * r + [f1, i1, w1] * (p - r)
+        shallow, deep = 2 * p - r - 1, p
+        while deep < shallow or shallow < n:
+            if shallow < n:
+                row.append(f0)
+                shallow += 1
+            row += (i0, w0, f1, i1, w1)
+            deep += 1
+        row += [i0, i1] * r + [i0, w0] * (p - r)
+        row += [w1] * n + [w0] * n
+        table = counted(row, (r, 2 * p - 1 - r) * 3, "FFIIWW")
+        there: Ints = table[table[:, 2] < m]
+        return there
 
     def fitted(self, pipe: Pipeline, seconds: Passes, transfer_s: float = 0.0, kept: float = 1.0) -> Order:
         """The paper's list for these durations of one stage's operations, within the same activations."""
