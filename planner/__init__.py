@@ -37,36 +37,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Cluster",
-    "ExecutionError",
-    "FileFormatError",
-    "InputError",
-    "LayoutError",
-    "LayoutEstimate",
-    "MissingPackageError",
-    "Model",
-    "OutputError",
-    "Plan",
-    "PlannerError",
-    "ScheduleError",
-    "Simulation",
-    "UnknownNameError",
-    "__version__",
-    "compare",
-    "estimate",
-    "explain",
-    "export",
-    "fastest",
-    "largest",
-    "network",
-    "recommend",
-    "schedule",
-    "simulate",
-    "sweep",
-    "time",
-    "validate",
-    "why",
-]
+    "Cluster", "ExecutionError", "FileFormatError", "InputError", "LayoutError", "LayoutEstimate",
+    "MissingPackageError", "Model", "OutputError", "Plan", "PlannerError", "ScheduleError", "Simulation",
+    "UnknownNameError", "__version__", "compare", "estimate", "explain", "export", "fastest", "largest", "network",
+    "recommend", "schedule", "simulate", "sweep", "time", "validate", "why",
+]  # fmt: skip
 
 _MODULE = {
     "Cluster": "api.inputs", "Model": "api.inputs", "LayoutEstimate": "api.layout_estimate",

@@ -65,7 +65,7 @@ def _answer(run: ExistingRun, target: Target) -> Answer:
     review = _review(run, target)
     own = LayoutEstimate(run.setup, review.run, 0)
     record = own.to_dict()
-    more = review_record(review, run.setup.cluster) | {"assumed": [*review.notes, *record["assumed"]]}
+    more = review_record(review, run.setup.cluster) | {"assumed": [*run.notes, *record["assumed"]]}
     return Answer(str(own.lines[0]), record | more, review_view(review, own.lines[2]), own.plot)
 
 
@@ -88,10 +88,7 @@ def _review(run: ExistingRun, target: Target) -> Review:
         s for s in _suggestions(run, request.fixed)
         if s.fits and (not fits or s.step_time_s < (1.0 - WORTH_IT) * step)
     ]  # fmt: skip
-    return Review(
-        title=run.title, run=own, best=best, suggestions=sorted(helps, key=lambda s: s.step_time_s),
-        switches=tuple(run.switches), notes=run.notes, unknown=run.unknown, ignored=run.ignored,
-    )  # fmt: skip
+    return Review(asked=run, run=own, best=best, suggestions=sorted(helps, key=lambda s: s.step_time_s))
 
 
 def _suggestions(run: ExistingRun, runnable: Any) -> list[Suggestion]:

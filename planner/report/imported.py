@@ -16,6 +16,7 @@ from planner.report.records import estimate_record
 from planner.report.tables import PARTS, chance_text, layout_text
 
 if TYPE_CHECKING:
+    from planner.imports.run import ExistingRun
     from planner.step.estimate import Estimate
 
 MOST_SHOWN = 5
@@ -43,29 +44,24 @@ class Suggestion:
 class Review:
     """The review of a run.
 
-    run: it, estimated (a table of one); best: the best that its framework can run, None where nothing fits.
-    suggestions: single changes that help, the one with the largest gain first. switches: what it has turned off of what
-    the best is counted with.
+    asked: the run; run: it, estimated (a table of one); best: the best that its framework can run, None where nothing
+    fits. suggestions: single changes that help, the one with the largest gain first.
     """
 
-    title: str
+    asked: ExistingRun
     run: Estimate
     best: Estimate | None
     suggestions: Sequence[Suggestion]
-    switches: Sequence[str]
-    notes: Sequence[str]
-    unknown: Sequence[str]
-    ignored: int
 
 
 def review_view(review: Review, run: RenderableType) -> RenderableType:
     """The run in full, beside the best, what to change first, and what was assumed."""
-    notes = [Text(f"Of the configuration: {note}") for note in review.notes]
+    notes = [Text(f"Of the configuration: {note}") for note in review.asked.notes]
     lines: list[RenderableType] = [*notes, *([""] if notes else []), run, "", *_beside(review), "", *_first(review)]
-    if review.unknown:
-        lines.append(Text(f"Not understood, and left out: {' '.join(review.unknown)}"))
-    if review.ignored:
-        lines.append(Text(f"{review.ignored} more change neither time nor memory."))
+    if review.asked.unknown:
+        lines.append(Text(f"Not understood, and left out: {' '.join(review.asked.unknown)}"))
+    if review.asked.ignored:
+        lines.append(Text(f"{review.asked.ignored} more change neither time nor memory."))
     return stacked(*lines)
 
 
@@ -83,8 +79,8 @@ def review_record(review: Review, cluster: Cluster) -> dict[str, Any]:
             }
             for s in review.suggestions
         ],
-        "unknown": list(review.unknown),
-        "ignored": review.ignored,
+        "unknown": list(review.asked.unknown),
+        "ignored": review.asked.ignored,
     }
 
 
@@ -102,7 +98,7 @@ def _beside(review: Review) -> list[RenderableType]:
                 f"{result.memory_bytes[0] / GIB:.1f}", chance_text(float(result.fit_chance[0])),
             )  # fmt: skip
     out: list[RenderableType] = [
-        Text(f"Beside the best that {review.title} can run on these GPUs", style="bold"),
+        Text(f"Beside the best that {review.asked.title} can run on these GPUs", style="bold"),
         table,
     ]
     if review.best is None:
@@ -115,8 +111,8 @@ def _beside(review: Review) -> list[RenderableType]:
         out.append("  This run is as good as the best, within 0.5 %.")
     else:
         out.append(f"  The best takes {gain:.1%} less time per step.")
-    if review.switches:
-        out.append(f"  It is counted with what this run has turned off: {', '.join(review.switches)}.")
+    if review.asked.switches:
+        out.append(f"  It is counted with what this run has turned off: {', '.join(review.asked.switches)}.")
     return out
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.hardware import Cluster, Framework
-from planner.models import Transformer
+from planner.setup import Setup
 
 if TYPE_CHECKING:
     from planner.scaling.training import TrainingTime
@@ -65,9 +64,7 @@ class PlanReport:
     version: str
     title: str
     command: str
-    model: Transformer
-    cluster: Cluster
-    framework: Framework
+    setup: Setup
     found: Recommendation
     others: Estimate | None
     steps: Mapping[int, StepSimulation]

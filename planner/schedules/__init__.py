@@ -21,42 +21,16 @@ from planner.schedules.zero_bubble import Seq1F1BZeroBubble, ZeroBubbleH1, ZeroB
 from planner.schedules.zero_bubble_fitted import ZeroBubble1p, ZeroBubble2p
 from planner.schedules.zero_bubble_v import ZeroBubbleV
 
-SCHEDULES: dict[str, Schedule] = {
-    s.name: s
-    for s in (
-        GPipe(),
-        TeraPipe(),
-        OneFOneB(),
-        Seq1F1B(),
-        OneFOneBV(),
-        Vocabulary1(),
-        Vocabulary2(),
-        Interleaved(),
-        Seq1F1BInterleaved(),
-        BreadthFirst(),
-        Layered(),
-        Modular(),
-        TwoStageBackward(),
-        ZeroBubbleH1(),
-        ZeroBubbleH2(),
-        Seq1F1BZeroBubble(),
-        ZeroBubble1p(),
-        ZeroBubble2p(),
-        ZeroBubbleV(),
-        VHalf(),
-        VMin(),
-        Chimera(),
-        BitPipe(),
-        ChronosPipe(),
-        Hanayo(),
-        DualPipe(),
-        DualPipeV(),
-        TwoBufferedWeights(),
-        PipeDream(),
-        XPipe(),
-        SpecTrain(),
-    )
-}
+SCHEDULES: dict[str, Schedule] = {schedule.name: schedule for schedule in (
+    GPipe(), TeraPipe(),
+    OneFOneB(), Seq1F1B(), OneFOneBV(), Vocabulary1(), Vocabulary2(),
+    Interleaved(), Seq1F1BInterleaved(), BreadthFirst(), Layered(), Modular(),
+    TwoStageBackward(), ZeroBubbleH1(), ZeroBubbleH2(), Seq1F1BZeroBubble(), ZeroBubble1p(), ZeroBubble2p(),
+    ZeroBubbleV(), VHalf(), VMin(),
+    Chimera(), BitPipe(), ChronosPipe(), Hanayo(), DualPipe(), DualPipeV(),
+    TwoBufferedWeights(), PipeDream(), XPipe(), SpecTrain(),
+)}  # fmt: skip
+"""By name, one family after another."""
 
 ALIASES = {
     "pipedream-flush": "1f1b",  # Narayanan et al. 2021's name

@@ -38,15 +38,16 @@ def report() -> PlanReport:
 @pytest.fixture(scope="session")
 def hostile(report) -> PlanReport:
     """Names that would be markup or script, wherever a user's file can put one."""
-    cluster = replace(
-        report.cluster, name=HOSTILE, network=replace(report.cluster.network, name=HOSTILE),
-        accelerator=replace(report.cluster.accelerator, name=HOSTILE),
+    model, cluster, framework = report.setup.model, report.setup.cluster, report.setup.framework
+    setup = replace(
+        report.setup, model=replace(model, name=HOSTILE), framework=replace(framework, name=HOSTILE),
+        cluster=replace(
+            cluster, name=HOSTILE, network=replace(cluster.network, name=HOSTILE),
+            accelerator=replace(cluster.accelerator, name=HOSTILE),
+        ),
     )  # fmt: skip
     exports = [ExportText(name=HOSTILE, filename=HOSTILE, text=HOSTILE, notes=(HOSTILE,))]
-    return replace(
-        report, title=HOSTILE, command=HOSTILE, model=replace(report.model, name=HOSTILE), cluster=cluster,
-        framework=replace(report.framework, name=HOSTILE), exports=exports,
-    )  # fmt: skip
+    return replace(report, title=HOSTILE, command=HOSTILE, setup=setup, exports=exports)
 
 
 @pytest.fixture(scope="session")

@@ -154,7 +154,7 @@ def test_the_readers_own_training_is_there(report):
     best = report.found.estimate.step_time_s[report.found.best[0]]
     assert own["gpus"] == 16
     assert own["gpu_hours"] == pytest.approx(16 * 24 * own["days"], rel=1e-5)
-    tokens = 128 * report.model.seq_len
+    tokens = 128 * report.setup.model.seq_len
     assert own["days"] * 86400 * own["goodput"] >= 0.999 * best * 1e11 / tokens  # as many steps at least
 
 

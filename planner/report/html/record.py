@@ -32,7 +32,7 @@ FAMILIES = {
 
 def report_record(report: PlanReport) -> dict[str, Any]:
     """Everything on the page."""
-    found, cluster = report.found, report.cluster
+    found, cluster = report.found, report.setup.cluster
     capacity = cluster.accelerator.memory_bytes
     rows = shown_layouts(found)
     best = int(found.best[0]) if len(found.best) else None
@@ -55,7 +55,7 @@ def report_record(report: PlanReport) -> dict[str, Any]:
         "answers": [answer_record(answer) for answer in report.answers],
         "accuracy": _accuracy(report),
         "curve": None if report.curve is None else _curve(report.curve, report),
-        "mfu_shown": list(shown_mfu(report.model)),
+        "mfu_shown": list(shown_mfu(report.setup.model)),
         "figures": [list(row) for row in figure_sources(cluster)],
         "exports": export_records(report.exports),
     }
@@ -80,7 +80,7 @@ def _rounded(value: Any) -> Any:
 
 def _question_rows(report: PlanReport) -> list[tuple[str, str]]:
     """The question, as pairs for a list."""
-    model, cluster, request = report.model, report.cluster, report.found.request
+    model, cluster, request = report.setup.model, report.setup.cluster, report.found.request
     network = cluster.network
     return [
         ("Model", f"{model.name}, {float(counts.total_params(model)) / 1e9:,.3g} billion parameters"),
@@ -94,26 +94,26 @@ def _question_rows(report: PlanReport) -> list[tuple[str, str]]:
             f"{network.name}, {cluster.nics_per_node} x {network.bandwidth_bytes_per_s * 8e-9:g} Gb/s per node",
         ),
         ("Global batch", f"{request.global_batch:,} sequences, {request.global_batch * int(model.seq_len):,} tokens"),
-        ("Framework", report.framework.name),
+        ("Framework", report.setup.framework.name),
         ("Numbers", f"{request.precision.name.lower()}, attention {request.attention.name.lower()}"),
     ]
 
 
 def _runs_on(report: PlanReport) -> list[str]:
     """The GPUs of the question, and the nodes that they are."""
-    gpus, each = report.found.request.gpus, report.cluster.gpus_per_node
+    gpus, each = report.found.request.gpus, report.setup.cluster.gpus_per_node
     nodes = -(-gpus // each)
     whole = f"{nodes:,} node{'s' if nodes > 1 else ''} of {each}" if gpus >= each else f"of a node of {each}"
     return [
         f"{gpus:,} GPU{'s' if gpus > 1 else ''}",
-        f"{report.cluster.accelerator.name}, {whole}; {report.framework.name}",
+        f"{report.setup.cluster.accelerator.name}, {whole}; {report.setup.framework.name}",
     ]
 
 
 def _layout(report: PlanReport, i: int, best: int | None) -> dict[str, Any]:
     """One layout that can be selected."""
     found = report.found
-    record = estimate_record(found.estimate, i, report.cluster)
+    record = estimate_record(found.estimate, i, report.setup.cluster)
     roles = ["best"] if i == best else ["top"] if i in found.best else []
     roles += ["fastest"] if i == found.fastest != best else []
     roles += ["roomiest"] if i == found.roomiest != best else []
