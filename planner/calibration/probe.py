@@ -130,8 +130,7 @@ def probe_profiles(
 ) -> dict[str, str]:
     """Texts of the profiles with a probe's figures, by path in a folder laid out as `hardware_profiles/`."""
     about = f"planner calibrate --probe: {probe.machine.name}, torch {probe.machine.torch}, {date.today().isoformat()}"
-    figures = [(f.figure, f.value, f.spread) for f in found]
-    return fitted_profiles(figures, [cluster], frameworks, about)
+    return fitted_profiles([(f.figure, f.value, f.spread) for f in found], [cluster], frameworks, about)
 
 
 def slow_ranks(probe: Probe) -> list[Row]:

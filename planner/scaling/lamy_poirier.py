@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from planner.base import records
 from planner.base.arrays import Array, Bools
 from planner.base.errors import InputError
 from planner.base.units import GBIT, GIGA, TERA
@@ -112,7 +113,6 @@ class PaperStrategy:
 
 KINDS = {"data": (False, False), "data + pipeline": (True, False), "data + tensor": (False, True), "3d": (True, True)}
 """Kinds of strategies: whether each has pipeline, and tensor parallelism."""
-
 STRATEGIES = {
     name: PaperStrategy(name=name, pipeline=pipeline, tensor=tensor, improved=improved)
     for kind, (pipeline, tensor) in KINDS.items()
@@ -165,14 +165,13 @@ def intensities(task: PaperTask, strategy: PaperStrategy, c: Configuration, *, a
     """
     s, d_m, d_l, n_I = task.sequence, task.width, task.x, task.mlp_factor
     tokens = np.asarray(c.b_mu * s * 1.0) * (c.n_mu if strategy.improved else 1)
-    none = np.full_like(tokens, np.inf)
     chunk = 1.0 if strategy.improved else d_l / np.asarray(c.n_l, dtype=np.float64)
     pipeline = np.where(np.asarray(c.n_l) > 1, (4 + 2 * n_I) * d_m * chunk, np.inf)
     ranks = np.maximum(np.asarray(c.n_a, dtype=np.float64) - 1.0, 1e-300)
     tensor = np.where(np.asarray(c.n_a) > 1, (4 + 2 * n_I) / all_reduces * d_m / ranks, np.inf)
     return Intensities(
         data=np.where(np.asarray(c.n_b) > 1, (2 / 3 if strategy.improved else 3 / 4) * tokens, np.inf),
-        gather=0.5 * tokens if strategy.improved else none,
+        gather=0.5 * tokens if strategy.improved else np.full_like(tokens, np.inf),
         pipeline=pipeline,
         tensor=tensor,
     )
@@ -190,11 +189,10 @@ def overheads(
     n_l, n_mu = np.asarray(c.n_l, dtype=np.float64), np.asarray(c.n_mu, dtype=np.float64)
     intensity = intensities(task, strategy, c, all_reduces=all_reduces)
     loops = n_l / task.x if strategy.improved else 1.0
-    exposed = 0.75 * hardware.threshold_of(c.gpus) / intensity.data / n_mu
-    shown = strategy.pipeline and not strategy.improved
+    shown = 0.75 if strategy.pipeline and not strategy.improved else 0.0
     return {
         "bubble": (n_l - 1.0) / n_mu * loops,
-        "data": np.asarray(exposed if shown else 0.0 * exposed),
+        "data": np.asarray(shown * hardware.threshold_of(c.gpus) / intensity.data / n_mu),
         "tensor": np.asarray(hardware.node_threshold / intensity.tensor + 0.0 * n_mu),
     }
 
@@ -261,8 +259,7 @@ def _space(task: PaperTask, strategy: PaperStrategy, hardware: Hardware, max_gpu
     n_b = (b_c / (b_mu * n_mu)).astype(np.int64)
     if max_gpus is not None:
         n_b = np.minimum(n_b, max_gpus // (n_l * n_a))
-    kept = n_b > 0
-    return Configuration(n_b=n_b[kept], n_l=n_l[kept], n_a=n_a[kept], b_mu=b_mu[kept], n_mu=n_mu[kept])
+    return records.take(Configuration(n_b=n_b, n_l=n_l, n_a=n_a, b_mu=b_mu, n_mu=n_mu), n_b > 0)
 
 
 def allowed(
@@ -298,6 +295,6 @@ def fastest(
             f"no configuration of x-{task.x}, {strategy.name}, hides its traffic on a network of "
             f"{hardware.network_bytes_per_s / GIGA:g} GB/s; allowed: a faster network, a larger model, or more GPUs"
         )
-    kept = Configuration(**{f.name: getattr(space, f.name)[ok] for f in fields(space)})
+    kept = records.take(space, ok)
     i = np.lexsort((kept.gpus, time_s(task, strategy, hardware, kept)))[0]
     return Configuration(**{f.name: int(getattr(kept, f.name)[i]) for f in fields(kept)})
