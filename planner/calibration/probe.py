@@ -29,7 +29,7 @@ LARGE = 0.25
 SLOWER = 0.05
 """A rank whose products take this much longer than the median's is named."""
 RINGS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0}
-"""Passes round a ring that a collective takes; of a reduce-scatter gloo's are told."""
+"""Passes round a ring that a collective takes; gloo's of a reduce-scatter are measured."""
 KERNELS = {"FLASH_ATTENTION": "flash2", "CUDNN_ATTENTION": "flash3"}
 
 
@@ -218,7 +218,7 @@ def _attention(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
 def _memory(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
     """Share of the memory's bandwidth of large passes; of all passes on a processor, whose caches hold activations.
 
-    There the time of a call too, unless a layer's calls were timed.
+    On a processor also the time of a call, unless a layer's calls were timed.
     """
     accelerator, on_processor = cluster.accelerator, probe.machine.device == "cpu"
     e, rows = accelerator.efficiency, [r for r in _timed(probe.memory) if r.kind != "layer_norm"]
@@ -249,8 +249,8 @@ def _host(probe: Probe, framework: Framework | None) -> list[ProbedFigure]:
 def _links(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
     """Shares of a link's bandwidth that rings and sends reach: of a node's link, or of the network over nodes.
 
-    Seconds are so many bytes at a rate and so many starts, of which both are told, relative errors alike. A start is a
-    figure where processors talk; of GPUs the profile's, which has a protocol for small messages.
+    Seconds are fitted as bytes at a rate and so many starts, by the least relative errors. A start is told where
+    processors talk; for GPUs the profile's stays, which has a protocol for small messages.
     """
     timed, out, passes_of = [r for r in _timed(probe.collectives) if r.ranks > 1], [], dict(RINGS)
     if probe.machine.device == "cpu":  # gloo sums all on every rank, and keeps a part

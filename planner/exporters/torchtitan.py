@@ -149,7 +149,8 @@ def parallel_fields(job: Job, head_module: str) -> dict[str, str]:
     """torchtitan's parallelism fields, each with its value as Python writes it."""
     row = job.row
     copies = row["dp_replicate"] if row["zero"] > 0 else row["dp"]
-    # By default all but the last norm and head are given up after the forward pass, which gathers them next.
+    # By default parameters are given up after the forward pass, but for the last norm's and the head's, which the
+    # backward pass needs first.
     again = "default" if row["pp"] == 1 else "always"
     fields = {
         "data_parallel_replicate_degree": str(copies),

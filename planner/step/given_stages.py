@@ -108,8 +108,9 @@ def with_given(stages: Stages, layouts: Layouts, model: Transformer) -> Stages:
 def _leading(stages: Stages, layouts: Layouts, model: Transformer, embedding: Array) -> tuple[Any, Any, Any, Any]:
     """How many more dense layers the first, early, late and last ranks have than of as many average ones.
 
-    The rank with all of the embedding has them on its first virtual stage. What that has no room for the second rank
-    has, here in equal parts all ranks between the ends. 0 where that isn't so, or the second has no room either.
+    They fill the first virtual stage of the rank that has the whole embedding. What that has no room for lies on the
+    second rank, counted here as spread evenly over all ranks between the ends. 0 where no rank has the whole
+    embedding, or the second rank has no room either.
     """
     leading = np.asarray(mix.leading_dense(model))
     if not np.any(leading):
@@ -130,8 +131,7 @@ def _ranks(layouts: Layouts, chunks: Chunks) -> Array:
     count, p = len(chunks.layers), row["pp"]
     pipe = Pipeline(p=p, m=1, v=row["virtual_stages"])
     rank = get_schedule(row["schedule"]).rank_of(pipe, np.arange(count), 0)
-    holds = 1.0 * (rank == np.arange(p)[:, None])
-    of_ranks = chunks.on(holds)
+    of_ranks = chunks.on(1.0 * (rank == np.arange(p)[:, None]))
     return np.array([of_ranks.layers, of_ranks.modules, of_ranks.dense])
 
 

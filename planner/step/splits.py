@@ -39,8 +39,8 @@ class Stages:
 
 
 def _alike(ends: tuple[Array, Array]) -> tuple[tuple[Array, Array], Bools | None]:
-    """A grid's layers of first and last rank as its first choices have them, and rows where other choices differ; as
-    they are, where these are many."""
+    """A grid's layers of the first and the last rank by the first of its other choices, and the rows where another
+    choice gives others; all layers as they are, and no rows, where these would be many."""
     least = [x[(slice(0, 1),) * (x.ndim - 1)] for x in ends]
     differs = [(x != one).any(axis=tuple(range(x.ndim - 1))) for x, one in zip(ends, least, strict=True)]
     apart = differs[0] | differs[1]
