@@ -11,7 +11,8 @@ from planner.costs.memory.saved_activations import saved_bytes
 from planner.costs.network.traffic import layer_traffic
 from planner.exporters.megatron_model import model_notes
 from planner.layouts import Attention, Precision, Recompute
-from planner.models import check, counts, load_model
+from planner.models import counts, load_model
+from planner.models.possible import check
 from tests.costs.toy import BYTES, FLOP, FRAMEWORK, GPT, LAUNCHES, LLAMA, MOE, case, layout
 
 ONE = replace(GPT, parallel_block=True)

@@ -11,8 +11,9 @@ from planner.base.errors import InputError
 from planner.costs.kernels.attention import computed_share, key_block
 from planner.hardware import load_accelerator, load_cluster, load_framework
 from planner.layouts import Attention, Layouts
-from planner.models import check, load_model
+from planner.models import load_model
 from planner.models.flops import forward_flops
+from planner.models.possible import check
 from planner.setup import Setup
 from planner.step.estimate import estimate
 
