@@ -63,6 +63,7 @@ def _case(chance: random.Random, mixture: bool) -> dict[str, Any]:
                 "--moe-router-load-balancing-type", "aux_loss", "--moe-aux-loss-coeff", 0.01,
                 "--moe-router-force-load-balancing",
             ]  # fmt: skip
+            arguments += ["--moe-router-pre-softmax"] if top == 1 else []  # Megatron-LM asks for it
             if shared := chance.choice([0, 0, width]):
                 arguments += ["--moe-shared-expert-intermediate-size", shared]
             held, busy = (experts * width + shared) * hidden * 3, (top * width + shared) * hidden * 3
