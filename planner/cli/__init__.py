@@ -16,6 +16,7 @@ import typer
 import planner
 from planner.base.errors import PlannerError, one_line, shown
 from planner.cli.notes import tell
+from planner.cli.unfold import Parsed
 
 __all__ = ["app", "main"]
 
@@ -71,7 +72,7 @@ def application(names: tuple[str, ...] = COMMANDS) -> typer.Typer:
     out = typer.Typer(name="planner", no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
     out.callback()(common)
     for name in names:
-        out.command(name)(import_module(f"planner.cli.{name}").command)
+        out.command(name, cls=Parsed)(import_module(f"planner.cli.{name}").command)
     return out
 
 

@@ -10,15 +10,32 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import is_dataclass
 from functools import wraps
-from typing import Annotated, Any
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, get_args
 
 import typer
+from typer.core import TyperCommand
 
 from planner.base.errors import InputError, shown
 from planner.choices.choice import number
 from planner.cli import completion
 
 Command = Callable[..., None]
+
+
+class Parsed(TyperCommand):
+    """A command that refuses an empty text for a path: to Python it is the working directory."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """What is left of the arguments. Raises InputError if an option of a path has an empty text."""
+        empty = {name for name, text in pairwise(args) if not text} | {a[:-1] for a in args if a.endswith("=")}
+        kinds = inspect.signature(self.callback, eval_str=True).parameters if empty and self.callback else {}
+        for option in self.params:
+            kind = get_args(kinds[option.name].annotation)[:1] if option.name in kinds else ()
+            for name in empty.intersection(option.opts) if Path in (*kind, *get_args(*kind)) else ():
+                raise InputError(f"{name} is ''; allowed: the path of a file or folder")
+        return super().parse_args(ctx, args)
 
 
 def unfolded(command: Command) -> Command:

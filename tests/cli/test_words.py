@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 import sys
+from pathlib import Path
+from typing import get_args
 
 import pytest
+from typer.models import OptionInfo
 from typer.testing import CliRunner
 
 from planner.base.errors import InputError
@@ -90,3 +94,32 @@ def test_a_gpu_names_its_makers_own_server_or_the_only_one_that_has_it():
     ):  # fmt: skip
         assert server_of(gpu, known) == server
     assert load_cluster("h100") == load_cluster("dgx-h100")
+
+
+def paths() -> list[tuple[str, str]]:
+    """Every command with every option that takes one file or folder."""
+    found = []
+    for command in app.registered_commands:
+        for name, parameter in inspect.signature(command.callback, eval_str=True).parameters.items():
+            kind, declared = get_args(parameter.annotation) or (None, None)
+            if Path in (kind, *get_args(kind)) and isinstance(declared, OptionInfo):
+                names = [text for text in (declared.default, *(declared.param_decls or ())) if isinstance(text, str)]
+                found += [(str(command.name), one) for one in names or [f"--{name.replace('_', '-')}"]]
+    return found
+
+
+def test_options_of_files_are_found():
+    some = "calibrate --profile, calibrate --profiles, train --checkpoint, probe --write, sweep -o, recommend --save"
+    assert {tuple(one.split()) for one in some.split(", ")} <= {*paths()}
+
+
+@pytest.mark.parametrize("command", sorted({command for command, _ in paths()}))
+def test_an_empty_text_names_no_file(command, tmp_path, monkeypatch):
+    """To Python an empty path is the working directory, so a shell's unset variable would write there."""
+    monkeypatch.chdir(tmp_path)
+    for option in (option for name, option in paths() if name == command):
+        for given in ([option, ""], [f"{option}="]):
+            refused = CliRunner().invoke(app, [command, *given])
+            assert isinstance(refused.exception, InputError)
+            assert str(refused.exception) == f"{option} is ''; allowed: the path of a file or folder"
+    assert not [*tmp_path.iterdir()]
