@@ -32,8 +32,8 @@ class Parsed(TyperCommand):
         empty = {name for name, text in pairwise(args) if not text} | {a[:-1] for a in args if a.endswith("=")}
         kinds = inspect.signature(self.callback, eval_str=True).parameters if empty and self.callback else {}
         for option in self.params:
-            kind = get_args(kinds[option.name].annotation)[:1] if option.name in kinds else ()
-            for name in empty.intersection(option.opts) if Path in (*kind, *get_args(*kind)) else ():
+            kind = get_args(kinds[option.name].annotation)[0] if option.name in kinds else None
+            for name in empty.intersection(option.opts) if Path in (kind, *get_args(kind)) else ():
                 raise InputError(f"{name} is ''; allowed: the path of a file or folder")
         return super().parse_args(ctx, args)
 

@@ -289,7 +289,8 @@ class Layer:
         cheap = told["product_inputs"] + told["from_latents"] + told["routed_inputs"] + told["clamped"]
         flash, k = x.attention >= Attention.FLASH1, x.sequence_slices
         if x.recompute == Recompute.FULL:
-            return self.tokens * self.m.hidden * self.e / self.shared, (layer + core) / k
+            start = self.tokens * self.m.hidden * self.e / self.shared
+            return start, (layer + core - start) / k
         if x.recompute == Recompute.SELECTIVE and f.selective_operations:
             stays = self.asked.stays + core
             return stays, (layer + core - stays) / k

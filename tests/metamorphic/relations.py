@@ -197,19 +197,10 @@ def _saves(case: Drawn, **choices: Any) -> str | None:
 @relation
 def recomputation_never_takes_more_memory(case: Drawn) -> str | None:
     """But where a pass's own gradient outgrows what it frees (`pass_gradient_bytes`): then the gradient is the peak,
-    whatever is recomputed, and the layer that is recomputed comes on top.
-
-    And with full recomputation a layer's input is counted twice, as kept and in the layer that is made again: a rank
-    that keeps one layer of one micro-batch has that much more.
-    """
+    whatever is recomputed, and the layer that is recomputed comes on top."""
     if case.choices["recompute"] != "none" or case.setup.framework.pass_gradient_bytes > 0:
         return None
-    wrong = [_saves(case, recompute=mode) for mode in ("selective", "fine")]
-    full = case.changed(recompute="full")
-    if full is not None and _saves(case, recompute="full"):
-        kept = step_costs(full.setup, full.layouts).activations.layer[0] * (1.0 + full.setup.framework.fragmentation)
-        more = seconds_bytes(full)[1] - seconds_bytes(case)[1]
-        wrong.append("" if more <= kept * (1.0 + ROUNDING) else f"with full recomputation {more:.6g} more")
+    wrong = [_saves(case, recompute=mode) for mode in ("selective", "fine", "full")]
     return "; ".join(x for x in wrong if x)
 
 

@@ -153,7 +153,7 @@ def test_memory_of_pipelines_of_many_schedules(predicted):
         ("vocabulary-v-half", 22, 0.054),
         ("megatron-bridge-nemotron-3", 2, 0.045),  # three heads, of which two keep fp32 alone
         ("megatron-bridge-nemotron-3-data", 2, 0.025),
-        ("torchtitan-h100-2024", 11, 0.022),  # what the allocator reserved, with compile and without
+        ("torchtitan-h100-2024", 11, 0.023),  # what the allocator reserved; 0.022 when an input counted twice
         ("torchtitan-h200", 2, 0.01),
         ("torchtitan-gb200", 4, 0.038),
         ("torchtitan-h100-qwen3", 4, 0.065),

@@ -131,6 +131,8 @@ def _beside_frozen(case: Case, tensors: LayerTensors) -> LayerTensors:
 def saved_bytes(case: Case) -> tuple[Array, Array]:
     """Bytes that one layer keeps until its backward pass, and the transient extra while one layer recomputes.
 
+    A layer that is made again starts from the input that was kept, and saves that same tensor (a detached view in
+    torch.utils.checkpoint, Megatron-LM's and DeepSpeed's): it is no extra.
     Experts' outputs stay only where a framework weighs them by the router's probabilities (NVIDIA 2026, arXiv
     2603.07685, section 4.1.2: memory-efficient permutation weighs their inner activation).
     """
@@ -148,7 +150,7 @@ def saved_bytes(case: Case) -> tuple[Array, Array]:
     repeats = (mode == Recompute.SELECTIVE) & ~flash  # flash kernels repeat their scores anyway
     kept = layer + np.where(repeats, 0.0, core)
     kept = np.where(mode == Recompute.FULL, boundary, kept - np.where(mode == Recompute.FINE, tensors.fine_bytes, 0.0))
-    again = np.where(mode == Recompute.FULL, layer + core, np.where(repeats, core, 0.0))
+    again = np.where(mode == Recompute.FULL, layer + core - boundary, np.where(repeats, core, 0.0))
     again = again + np.where(mode == Recompute.FINE, tensors.fine_bytes, 0.0)
     operations = by_operation(case)
     if np.any(operations):
