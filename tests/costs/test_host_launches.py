@@ -26,6 +26,14 @@ def passes(framework=SLOW, model=GPT, cluster=CLUSTER, **chosen):
     return [float(np.ravel(x)[0]) for x in both]
 
 
+def test_fp8_of_transformer_engine_costs_the_host_the_same_whoever_calls_it():
+    added = {name: np.subtract(passes(load_framework(name), precision=Precision.FP8), passes(load_framework(name)))
+             for name in ("megatron-core", "fsdp", "nemo-automodel", "torchtitan-compiled")}  # fmt: skip
+    assert np.allclose(added["megatron-core"], 800e-6)
+    assert np.allclose(added["fsdp"], added["megatron-core"]) and np.allclose(added["nemo-automodel"], added["fsdp"])
+    assert np.allclose(added["torchtitan-compiled"], 0.0)
+
+
 def test_parts_add_up():
     assert passes() == [3, 5]
     assert passes(model=ROUTED) == [3 + 17, 5 + 17]
