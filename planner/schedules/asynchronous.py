@@ -24,6 +24,7 @@ class PipeDream(OneFOneB):
     synchronous = False
     staleness = "a gradient on rank r is taken at weights pp - 1 - r updates old, the same forward and backward"
     steady = True
+    exact_uneven = False  # what of its collectives and update a quick rank hides is the timeline's
 
     def steps_order(self, pipe: Pipeline, steps: int) -> Order:
         """1F1B over the micro-batches of all steps; step t's are t m to t m + m - 1."""

@@ -170,21 +170,20 @@ def _check_fits(order: Order, schedule: Schedule, pipe: Pipeline, num_layers: in
 def steady_step(costs: StepCosts, schedule: Schedule, pipe: Pipeline) -> StepSimulation:
     """A schedule that is never drained: the period that one more step adds, on the timeline of several.
 
-    A slow rank with slack to the others sets the pace only once that is used up: more steps, until the period is no
-    less than the work of any rank.
+    Between two steps each rank, and it alone, waits for its own collectives and update: a quick rank may do so while
+    it would wait for the others. A slow rank with slack to the others sets the pace only once that is used up: more
+    steps, until the period is no less than the work of any rank.
     """
     steps = 2 + -(-pipe.p // pipe.m)
     while True:
         both = [prepare(costs, schedule, pipe, schedule.steps_order(pipe, n), steps=n) for n in (steps, steps + 1)]
-        timelines = run_all([x.run for x in both])
-        shorter, longer = (finish(x, timeline) for x, timeline in zip(both, timelines, strict=True))
-        ends = [x.timeline.end_s[x.timeline.order.start[1:] - 1] for x in (shorter, longer)]
+        longer = finish(both[1], run_all([both[1].run])[0])
+        pause_s = longer.exposed_comm_s + longer.update_end_s - longer.update_start_s
+        ends = [x.end_s[x.order.start[1:] - 1] for x in run_all([_paused(y, pause_s) for y in both])]
         period = float((ends[1] - ends[0]).max())
-        if period >= float(longer.timeline.busy_s.max()) / longer.steps * (1.0 - 1e-9):
-            break
+        if period >= float((longer.timeline.busy_s / longer.steps + pause_s).max()) * (1.0 - 1e-9):
+            return replace(longer, step_time_s=period)
         steps *= 2
-    collectives = float((longer.exposed_comm_s + longer.update_end_s - longer.update_start_s).max())
-    return replace(longer, step_time_s=period + collectives)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -234,6 +233,20 @@ def prepare(
             head_lag_s=() if head is None else head.lags_s(0),
         ),
     )  # fmt: skip
+
+
+def _paused(x: PreparedStep, pause_s: Array) -> TimedOrder:
+    """Several steps, with an operation of its link between two steps for which a rank waits; pause_s: shape (p,)."""
+    order = x.run.order
+    step = order.rank * x.steps + order.micro_batch // x.pipe.m
+    last = (len(step) - 1 - np.unique(step[::-1], return_index=True)[1]).reshape(-1, x.steps)[:, :-1].ravel()
+    nothing, none = np.zeros((len(last), 4)), np.full((len(last), 4), -1)
+    links = ChunkLinks(
+        rank=order.rank[last], place=last.astype(np.float64), seconds=pause_s[order.rank[last]],
+        waits=np.where(np.arange(4) > 0, none, last[:, None]), lag_s=nothing, first=last + 1,
+        first_lag_s=nothing[:, 0], before=none[:, 0], held_s=nothing[:, 0],
+    )  # fmt: skip
+    return replace(x.run, links=links)
 
 
 def _links(costs: StepCosts, order: Order, loads: StageLoads, duration_s: Array) -> ChunkLinks | None:

@@ -75,6 +75,46 @@ def test_every_schedule_runs_on_real_layouts(name):
         assert np.abs(memory).max() <= 0.04, rows[int(np.argmax(np.abs(memory)))]
 
 
+@pytest.mark.parametrize("name", sorted(name for name, s in SCHEDULES.items() if s.steady))
+def test_the_closed_form_bounds_a_pipeline_that_is_never_drained(name):
+    """It adds the largest collectives and update to the slowest rank, though a quick rank's may be these, who waits."""
+    time, memory, rows = differences(40, 7, [name])
+    assert time.min() >= -1e-6, rows[int(np.argmin(time))]
+    assert time.max() <= 0.04, rows[int(np.argmax(time))]
+    assert np.abs(memory).max() <= 0.04, rows[int(np.argmax(np.abs(memory)))]
+
+
+def ends_of_ranks(pipe, steps, loads, pause_s) -> np.ndarray:
+    """When each rank ends so many steps of 1F1B without a flush, operation by operation; between two it pauses."""
+    done: dict[tuple[int, str, int], float] = {}
+    rows = [list(row) for row in get_schedule("pipedream").steps_order(pipe, steps).rows()]
+    lanes = np.zeros(pipe.p)
+    while any(rows):
+        for r, row in enumerate(rows):
+            while row:
+                op = row[0]
+                forward = op.kind == "F"
+                other = r - 1 if forward else r + 1
+                if 0 <= other < pipe.p and (other, op.kind, op.micro_batch) not in done:
+                    break
+                begin = max(lanes[r], done.get((other, op.kind, op.micro_batch), 0.0))
+                lasts = loads.forward_s[r] if forward else loads.input_grad_s[r] + loads.weight_grad_s[r]
+                lanes[r] = done[r, op.kind, op.micro_batch] = begin + float(lasts)
+                row.pop(0)
+                between = not forward and op.micro_batch % pipe.m == pipe.m - 1 and row
+                lanes[r] += pause_s[r] if between else 0.0
+    return lanes
+
+
+@pytest.mark.parametrize("name", sorted(name for name, s in SCHEDULES.items() if s.steady))
+def test_ranks_of_a_pipeline_that_is_never_drained_pause_each_for_itself(name):
+    for model, cluster, framework, layouts in legal_layouts(6, 3, [name]):
+        step = simulate(Setup(model, cluster, framework), layouts)
+        pause_s = step.exposed_comm_s + step.update_end_s - step.update_start_s
+        ends = [ends_of_ranks(step.pipe, n, step.loads, pause_s) for n in (30, 31)]
+        assert step.step_time_s == pytest.approx(float((ends[1] - ends[0]).max()), rel=1e-9), layouts.row(0)
+
+
 @pytest.mark.parametrize("name", ["chimera", "bitpipe", "dualpipe"])
 @pytest.mark.parametrize("pp", [2, 4, 16])
 def test_the_fullest_rank_of_a_pipeline_entered_from_both_ends(name, pp):
