@@ -117,6 +117,7 @@ def faults(outcome: Outcome, folder: Path, before: dict[str, bytes], outputs: tu
     kept = {name: data for name, data in before.items() if ".parts/" not in name}  # a sweep's own until it is done
     found += [f"{name} was changed" for name, data in kept.items() if after.get(name) != data]
     asked = set(outcome.argv) | set(outputs) if outcome.code == 0 else set()
+    asked |= {part for text in asked for part in Path(text).parts[:1]}  # "--profile [/x]": into the folder "["
     new = [name for name in after if name not in before and "--checkpoint" not in outcome.argv]
     new = [name for name in new if ".parts/" not in name and "." not in asked]  # "--profile .": into this folder
     found += [f"{name} was left behind" for name in new if Path(name).parts[0] not in asked]

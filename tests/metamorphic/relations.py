@@ -159,10 +159,10 @@ def faster_memory_is_never_slower(case: Drawn) -> str | None:
 def a_faster_chip_is_never_slower(case: Drawn) -> str | None:
     """Of a given order and split of layers: a balanced split follows the chip, so it may change.
 
-    But where the backward pass is split and waits for the host: the host's time then counts with the input's gradient,
-    the weight's falls with the chip, and the input's takes the more of a backward pass that lasts as long as before.
-    What others wait for is the input's. A path through the step has no more than m of them on one rank and one on each
-    of the other ranks: as many times what a rank's lasts longer may a step take longer.
+    But where the backward pass is split and waits for the host: the host's time then counts with the forward pass and
+    the input's gradient, the weight's falls with the chip, and those two take the more of passes that together last as
+    long as before. What others wait for is those two. A path through the step has no more than m of each on one rank
+    and one on each of the other ranks: as many times what a rank's two last longer may a step take longer.
     """
     chip = case.setup.cluster.accelerator
     peak = {name: 2.0 * rate for name, rate in chip.peak_flops.items()}
@@ -175,7 +175,9 @@ def a_faster_chip_is_never_slower(case: Drawn) -> str | None:
     if get_schedule(case.choices["schedule"]).splits_backward:
         p, m = case.choices["pp"], int(case.layouts.micro_batches[0])
         ranks = [rank_passes(step_costs(x.setup, x.layouts)).blocks(p) for x in (case, other)]
-        longer_s = max(float(np.max(then[1] - now[1])) for (now, _), (then, _) in zip(*ranks, strict=True))
+        longer_s = max(
+            float(np.max(then[0] + then[1] - now[0] - now[1])) for (now, _), (then, _) in zip(*ranks, strict=True)
+        )
         allowed = (m + p - 1) * max(longer_s, 0.0)
     wrong = becomes > (was + allowed) * (1.0 + ROUNDING)
     return f"twice the peak FLOP/s: {was:.6g} becomes {becomes:.6g}" if wrong else ""

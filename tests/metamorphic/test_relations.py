@@ -22,6 +22,8 @@ FOUND = {
     720968444046785962: "a_faster_chip_is_never_slower",
     890884721236196822: "a_faster_chip_is_never_slower",
     1155922540091470309: "a_faster_chip_is_never_slower",
+    2894077791258547989: "a_faster_chip_is_never_slower",
+    2894077791258548679: "a_faster_chip_is_never_slower",
     890884721236195950: "parts_add_up_and_none_is_negative",
     3366326284564296253: "recomputation_never_takes_more_memory",
     3366326284564299184: "more_slices_never_take_more_memory",
