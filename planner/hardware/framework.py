@@ -202,6 +202,10 @@ class Framework:
     host_experts_s: float = field(metadata=figure(
         0, 1e5, "The host's time beyond that for either pass of a layer with experts: launches, and the wait for how "
         "many tokens each expert gets.", unit="us", default=0.0, because=GRAPHS, kind="host"))
+    host_expert_s: float = field(metadata=figure(
+        0, 1e4, "The host's time beyond that for each of the rank's experts in either pass: products launched one by "
+        "one, and what Python does for each weight.", unit="us", default=0.0, because="one grouped product",
+        kind="host"))
     host_latent_s: float = field(metadata=figure(
         0, 1e5, "The host's time beyond that for either pass of latent attention.", unit="us", default=0.0,
         because=GRAPHS, kind="host"))

@@ -149,8 +149,8 @@ def _as_run(framework_of: LoadFramework, software: Software) -> Framework:
     of_loss = own if loss is None else framework_of(loss)
     if graphs == "experts":
         own = replace(
-            own, host_layer_forward_s=0.0, host_layer_backward_s=0.0, host_experts_s=0.0, host_latent_s=0.0,
-            host_context_s=0.0, host_fp8_s=0.0,
+            own, host_layer_forward_s=0.0, host_layer_backward_s=0.0, host_experts_s=0.0, host_expert_s=0.0,
+            host_latent_s=0.0, host_context_s=0.0, host_fp8_s=0.0,
         )  # fmt: skip
     return replace(
         own,

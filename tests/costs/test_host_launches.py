@@ -39,6 +39,9 @@ def test_parts_add_up():
     assert passes() == [3, 5]
     assert passes(model=ROUTED) == [3 + 17, 5 + 17]
     assert passes(model=replace(ROUTED, num_dense_layers=1)) == [3 + 8.5, 5 + 8.5]
+    each, experts_s = replace(SLOW, host_expert_s=0.25), 0.25 * ROUTED.num_experts
+    assert passes(each, ROUTED) == [3 + 17 + experts_s, 5 + 17 + experts_s]
+    assert passes(each, ROUTED, dp=2, ep=2) == [3 + 17 + experts_s / 2, 5 + 17 + experts_s / 2]
     assert passes(model=MLA) == [3 + 7, 5 + 7]
     assert passes(cp=4, dp=1) == [3 + 3 * 11, 5 + 3 * 11]
     assert passes(cp=4, dp=1, ulysses=2) == [3 + 11, 5 + 11]

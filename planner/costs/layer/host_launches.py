@@ -22,7 +22,8 @@ def host_s(case: Case, gathered: Any = False) -> tuple[Array, Array]:
     steps = np.maximum(layouts.cp // layouts.ulysses, 1) - 1.0
     either = part.attention * (is_latent(case.model) * f.host_latent_s + steps * f.host_context_s)
     fp8_s = np.where(case.device.matrix_bytes < 2.0, f.host_fp8_s, 0.0)
-    either = either + part.sparse * f.host_experts_s + part.blocks / 2.0 * fp8_s
+    experts_s = f.host_experts_s + case.local_experts * f.host_expert_s
+    either = either + part.sparse * experts_s + part.blocks / 2.0 * fp8_s
     if f.host_tensor_s or f.host_sharded_s:
         sharded_s = np.where(gathered & (layouts.shards > 1), f.host_sharded_s, 0.0)
         tensor_s = np.where(layouts.tp > 1, f.host_tensor_s * (not f.compiled_layers), 0.0)
