@@ -101,7 +101,7 @@ class Torchtitan(Target):
         name = identifier(f"{job.model.name}_{job.layouts.gpus[0]}_gpus")
         row = job.row
         fields = parallel_fields(job, self.head_module)
-        csv = csv_path(job)
+        csv, parts = csv_path(job), compiled(job)
         if csv is not None:
             fields["pipeline_parallel_schedule_csv"] = f'str(Path(__file__).with_name("{csv.name}"))'
         lines = [
@@ -109,7 +109,7 @@ class Torchtitan(Target):
             *USAGE.splitlines(),
             "",
             *(["from pathlib import Path", ""] if csv is not None else []),
-            "from torchtitan.config import ParallelismConfig",
+            f"from torchtitan.config import {'CompileConfig, ' if parts else ''}ParallelismConfig",
             "from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC  # noqa: F401",
             "from torchtitan.trainer import Trainer",
             "",
@@ -126,6 +126,7 @@ class Torchtitan(Target):
             f"    config.training.enable_cpu_offload = {row['offload_optimizer']}",
             *(["    config.training.disable_cuda_graphs = True"] if row["pp"] > 1 or row["ep"] > 1 else []),
             f"    config.activation_checkpoint = {CHECKPOINTING[row['recompute']]}",
+            *([f"    config.compile = CompileConfig(enable=True, components={parts})"] if parts else []),
             "    config.parallelism = ParallelismConfig(",
             *(f"        {key}={value}," for key, value in fields.items()),
             "    )",
@@ -167,6 +168,16 @@ def parallel_fields(job: Job, head_module: str) -> dict[str, str]:
         fields["pipeline_parallel_microbatch_size"] = str(row["micro_batch"])
         fields["module_fqns_per_model_part"] = module_names(stage_layers(job, job.layouts), head_module)
     return fields
+
+
+def compiled(job: Job) -> str:
+    """The components that torch.compile takes where the prediction assumes it, as a list; else nothing.
+
+    A compiled loss reads its 16-bit logits once.
+    """
+    if not job.framework.compiled_layers:
+        return ""
+    return '["model", "loss"]' if job.framework.entropy_forward_bytes <= 2.0 else '["model"]'
 
 
 def native_schedule(row: dict[str, Any]) -> str:

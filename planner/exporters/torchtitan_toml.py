@@ -37,7 +37,7 @@ class TorchtitanToml(Torchtitan):
         del fields["enable_sequence_parallel"]
         if row["ep"] > 1:
             fields["expert_tensor_parallel_degree"] = str(row["etp"])
-        csv = torchtitan.csv_path(job)
+        csv, parts = torchtitan.csv_path(job), torchtitan.compiled(job)
         if csv is not None:
             fields["pipeline_parallel_schedule_csv"] = quoted(str(csv))
         offload = str(row["offload_optimizer"]).lower()
@@ -64,6 +64,7 @@ class TorchtitanToml(Torchtitan):
             "[activation_checkpoint]",
             f'mode = "{row["recompute"]}"',
             *(['selective_ac_option = "op"'] if row["recompute"] == "selective" else []),
+            *(["", "[compile]", "enable = true", f"components = {parts}"] if parts else []),
             "",
         ]
         return "\n".join(lines)

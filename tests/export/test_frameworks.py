@@ -274,6 +274,20 @@ def test_gradients_are_written_as_the_plan_has_them():
     assert any(note.startswith("grad_dtype bf16: FSDP keeps") for note in kept.notes)
 
 
+@pytest.mark.parametrize(
+    ("framework", "parts"),
+    [("torchtitan", None), ("torchtitan-compiled", ["model", "loss"]), ("torchtitan-compiled-model", ["model"])],
+)
+def test_torchtitan_compiles_what_the_prediction_assumes_compiled(framework, parts):
+    sent = plan("llama3-8b", dp=16, zero=2)
+    sent = replace(sent, setup=replace(sent.setup, framework=load_framework(framework)))
+    line = None if parts is None else f"    config.compile = CompileConfig(enable=True, components={json.dumps(parts)})"
+    written = export("torchtitan", sent).text.splitlines()
+    assert [one for one in written if "config.compile" in one] == [line] * (parts is not None)
+    table = tomllib.loads(export("torchtitan-toml", sent).text).get("compile")
+    assert table == (None if parts is None else {"enable": True, "components": parts})
+
+
 def test_deepspeed_keys_are_published(any_plan):
     if any_plan.row["cp"] > 1:
         with pytest.raises(LayoutError, match="cp 4: DeepSpeed has no ring"):
