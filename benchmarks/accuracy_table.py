@@ -31,9 +31,9 @@ BELIEVE = {
     ("volta", False): "within 20 %",
     ("cdna2", False): "one publication: within 10 %",
     ("cdna3", False): "nothing yet: two runs, both predicted too fast",
-    ("hopper", True): "within 20 %; on AWS expect 1.5 to 2.1 times as long",
+    ("hopper", True): "within 20 %; on AWS expect 1.4 to 1.9 times as long",
     ("blackwell", True): "within 20 %",
-    ("blackwell-ultra", True): "within 20 %; on AWS expect 1.3 to 1.8 times as long",
+    ("blackwell-ultra", True): "within 20 %; on AWS expect 1.2 to 1.7 times as long",
 }
 """What the errors mean for somebody who plans a run; docs/accuracy-findings.md says why."""
 
