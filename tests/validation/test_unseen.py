@@ -24,19 +24,21 @@ def predicted():
         ("mosaic-dev-a100-40gb", 0.13, 0.83),
         ("mosaic-dev-h100-fp8", 0.17, 0.54),
         ("mosaic-dev-h100", 0.05, 0.29),
+        # Since each expert takes the host's time, as mixtures on one H200 did, thirteen sets of experts are nearer and
+        # four further off: Model Zoo's, B200's, 26.04's and Megatron-Core's own on H100, whose bounds were raised.
         # Too fast, all, as found (35 to 60 %): their hosts are slower than DGX H100 in Megatron-LM's own tests, and so
         # are their all-to-alls than nccl-tests on the same network.
-        ("aws-bridge-q235-b300-nccl", 0.29, 0.46),
-        ("aws-bridge-q235-b300-deepep", 0.445, 0.655),
-        ("aws-bridge-q30-h100-nccl", 0.33, 0.42),
-        ("aws-bridge-q30-h100-deepep", 0.525, 0.79),
-        ("aws-bridge-q235-b300-four-nodes-nccl", 0.25, 0.49),
-        ("aws-bridge-q235-b300-four-nodes-deepep", 0.34, 0.57),
-        ("aws-bridge-dsv3-b300-nccl", 0.365, 0.57),
-        ("aws-bridge-dsv3-b300-deepep", 0.325, 0.44),
-        ("aws-bridge-k2-b300-nccl", 0.35, 0.58),
-        ("aws-bridge-k2-b300-deepep", 0.325, 0.445),
-        ("modelzoo-q235-h100", 0.13, 0.27),  # 0.112 where another micro-batch's pass did not hide launches
+        ("aws-bridge-q235-b300-nccl", 0.24, 0.45),
+        ("aws-bridge-q235-b300-deepep", 0.4, 0.64),
+        ("aws-bridge-q30-h100-nccl", 0.27, 0.38),
+        ("aws-bridge-q30-h100-deepep", 0.48, 0.78),
+        ("aws-bridge-q235-b300-four-nodes-nccl", 0.185, 0.48),
+        ("aws-bridge-q235-b300-four-nodes-deepep", 0.285, 0.55),
+        ("aws-bridge-dsv3-b300-nccl", 0.325, 0.555),
+        ("aws-bridge-dsv3-b300-deepep", 0.28, 0.41),
+        ("aws-bridge-k2-b300-nccl", 0.315, 0.57),
+        ("aws-bridge-k2-b300-deepep", 0.255, 0.38),
+        ("modelzoo-q235-h100", 0.156, 0.27),  # 0.112 where another micro-batch's pass did not hide launches
         # ZeRO-3 on 16 to 128 nodes; found 24 to 73 % too slow, with what DeepSpeed of 2021 lost on many nodes.
         ("deepspeed-azure-175b", 0.075, 0.39),
         ("deepspeed-azure-530b", 0.105, 0.23),
@@ -51,9 +53,9 @@ def predicted():
         ("megatron-bridge-gb200", 0.08, 0.26),  # one release's 70B and 405B are far off
         ("megatron-bridge-gb300-experts", 0.075, 0.141),  # worst 0.13 before dense layers lay on the first stage
         ("megatron-bridge-gb200-experts", 0.085, 0.17),
-        ("megatron-bridge-b300-experts", 0.197, 0.37),  # one run 1.4 times as long as the same on B200
+        ("megatron-bridge-b300-experts", 0.162, 0.37),  # one run 1.4 times as long as the same on B200
         # That experts' products are launched one by one came of a look at these.
-        ("megatron-bridge-b200-experts", 0.1, 0.22),
+        ("megatron-bridge-b200-experts", 0.12, 0.24),
         # DeepSeek-V3 and Qwen3-235B, to 131,072 tokens; found when all formulas but recomputation's were as they are.
         # Products and copies as measured on B200, and the host's floor of layers with experts without graphs, moved all
         # on Blackwell and those with experts on H100: most came nearer, Megatron-Core's own report moved away.
@@ -61,18 +63,18 @@ def predicted():
         # 0.07 before products in bf16 were measured, 0.125 and 0.295 before DeepSeek's dense layers led:
         # stages without them hold layers with experts alone, which last longer.
         ("megatron-moe-gb200", 0.137, 0.335),
-        ("megatron-moe-h100", 0.015, 0.03),  # 0.06 where another micro-batch's pass did not hide launches
+        ("megatron-moe-h100", 0.028, 0.03),  # 0.06 where another micro-batch's pass did not hide launches
         # The first two as found; that experts run in one kernel with their activation came of the other two.
         ("megatron-bridge-26.04", 0.055, 0.1),  # LLaMA 3 of 70B and 405B
         # 0.092 until GPT-OSS on GB200 was known to interleave over HybridEP (v0.4.1): 11 -> 19 % too fast.
-        ("megatron-bridge-26.04-experts", 0.097, 0.28),  # GPT-OSS is off, whose biases were counted after a look at it
+        ("megatron-bridge-26.04-experts", 0.107, 0.28),  # GPT-OSS is off, whose biases were counted after a look at it
         ("megatron-bridge-26.06-experts", 0.175, 0.53),  # GPT-OSS with a kernel nine times too slow
         # 0.113 until its H100 run was known to interleave two micro-batches (1 % too slow -> 11 too fast).
         ("megatron-bridge-26.08-experts", 0.122, 0.24),
         ("megatron-bridge-alltoall-h100", 0.07, 0.08),  # blind
         # Lightning within 1 % in bf16; that in 16 bits no launch has casts came of Super on B300.
         ("megatron-bridge-nemotron-3", 0.08, 0.17),
-        ("megatron-bridge-nemotron-3-data", 0.105, 0.19),  # real data, without CUDA graphs
+        ("megatron-bridge-nemotron-3-data", 0.093, 0.17),  # real data, without CUDA graphs
         # DGX Cloud's larger models: NeMo's own overlap and the kernels of its scripts came of these.
         ("dgxc-h100-llama-3.1-70b-bf16", 0.005, 0.01),
         ("dgxc-h100-llama-3.1-70b-fp8", 0.05, 0.08),
@@ -120,8 +122,8 @@ def predicted():
         ("simumax-b200-ulysses", 0.055, 0.095),
         (
             "simumax-b200-experts",
-            0.096,
-            0.12,
+            0.069,
+            0.108,
         ),  # of four layers one is dense: 0.12 and 0.165 before it lay on the first stage
         ("lumi-mi250x", 0.035, 0.075),  # 64 to 2,048 dies
         # That Megatron-LM's ZeRO 1 loses no bandwidth on many nodes was chosen on these.
@@ -192,7 +194,7 @@ def test_qwen_30b_under_megatron_bridge_is_predicted_too_fast(predicted):
     ratio = {predicted.runs[i]["run"]: predicted.step_time_s[i] / predicted.measured_s[i] for i in rows}
     small = [x for name, x in ratio.items() if name.startswith("qwen3-30b")]
     assert len(small) == 2
-    assert np.all(np.array(small) < 0.75)  # the host's floor explains half of it
+    assert np.all(np.array(small) < 0.85)  # both below 0.75 before each expert took the host's time
     assert all(0.82 < x < 1.18 for name, x in ratio.items() if not name.startswith("qwen3-30b"))
     # NVIDIA's issue 1998 of Megatron-Bridge calls that release a regression; of later ones it is within 1 and 20 %.
     later = {
@@ -216,5 +218,6 @@ def test_micro_batches_of_one_with_experts_on_eight_gpu_nodes(predicted):
         and run["model"].startswith(("q", "d"))
     ]
     assert len(small) == 10
-    assert np.all(np.array(small) < 1.12)  # all were below 0.91 before the host's floor and measured copies
-    assert np.min(small) > 0.6
+    # All were below 0.91 before the host's floor and measured copies, 1.12 before each expert took the host's time.
+    assert np.all(np.array(small) < 1.24)
+    assert np.min(small) > 0.78
