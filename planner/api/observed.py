@@ -1,4 +1,4 @@
-"""Logs of runs: what they measured, beside the prediction of the layout that ran, and as rows of measured runs."""
+"""Runs' logs, traces and snapshots: what they measured, beside the prediction, and as rows of measured runs."""
 
 import csv
 import io
@@ -10,13 +10,17 @@ from typing import Any
 from planner.api.anchored import interval_s
 from planner.api.answer import Answer
 from planner.api.existing_run import run_of_megatron
+from planner.api.traced import snapshot_record, trace_record
 from planner.base.errors import InputError
 from planner.base.files import read_text, write_text
 from planner.choices.table import CHOICES
 from planner.imports.run_log import RunLog, read_log
+from planner.imports.trace_kinds import kind_of_file
 from planner.layouts import Layouts
 from planner.plan_file import read_plan
 from planner.report.imported import observed_view
+from planner.report.plain_table import stacked
+from planner.report.traced import traced_view
 from planner.search.found import largest_part
 from planner.setup import Setup
 from planner.step.estimate import Estimate
@@ -51,17 +55,21 @@ def megatron_arguments_run(
 
 
 def observe(paths: Sequence[Path], run: ObservedRun | None = None) -> Answer:
-    """The measurements of logs, beside the prediction if their run is given.
+    """The measurements of logs, traces and snapshots, beside the prediction if their run is given.
 
-    Raises FileFormatError and InputError as `planner.imports.run_log.read_log`, or if a log's batch is not the run's.
+    Raises FileFormatError and InputError as `planner.imports.run_log.read_log`, or if a log's batch is not the run's;
+    as `planner.imports.trace.read_trace` and `planner.imports.memory_snapshot.read_snapshot`.
     """
-    logs = [read_log(path) for path in paths]
+    kinds = {path: kind_of_file(path) for path in paths}
+    log_paths, traces, snapshots = ([p for p in paths if kinds[p] == kind] for kind in ("log", "trace", "snapshot"))
+    logs = [read_log(path) for path in log_paths]
     result = None if run is None else timed_estimate(run.setup, run.layouts)
     records = [
         log_record(path, log) | ({} if run is None or result is None else beside(path, log, run, result))
-        for path, log in zip(paths, logs, strict=True)
+        for path, log in zip(log_paths, logs, strict=True)
     ]
-    return Answer("", {"logs": records}, observed_view(records))
+    record = {"logs": records} | trace_record(traces, result) | snapshot_record(snapshots, result)
+    return Answer("", record, stacked(*([observed_view(records)] if records else []), traced_view(record)))
 
 
 def log_record(path: Path, log: RunLog) -> dict[str, Any]:
@@ -122,7 +130,9 @@ def _first(
 
 
 def measured_rows(answer: Answer, run: ObservedRun) -> list[dict[str, str]]:
-    """The logs as rows of a table of measured runs, cells as text."""
+    """The logs as rows of a table of measured runs, cells as text. Raises InputError if there is none."""
+    if not answer.record["logs"]:
+        raise InputError("--row: no file is a log; allowed: a log of the run, whose iterations weren't traced")
     m, layout = run.setup.model, run.layouts.row(0)
     cells = {name: layout[name] for name in (*COLUMNS, *OPTIONAL) if name in CHOICES} | {
         "source": "own", "model": m.name, "family": m.family, "layers": m.num_layers, "hidden": m.hidden, "ffn": m.ffn,

@@ -1,4 +1,4 @@
-"""`planner observe`: what a run's log measured, beside the prediction."""
+"""`planner observe`: what a run's log, traces and memory snapshots say, beside the prediction."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +10,9 @@ from planner.cli import options as o
 
 
 def command(
-    logs: Annotated[list[Path], typer.Argument(help="Logs of training runs, one a run.")],
+    logs: Annotated[
+        list[Path], typer.Argument(help="Logs, one a run; PyTorch's traces, one a rank; its memory snapshots.")
+    ],
     plan: Annotated[Path | None, o.asks("--plan", "The plan that ran (planner recommend --save).")] = None,
     megatron_args: Annotated[
         str | None, o.asks("--megatron-args", "Or its arguments for Megatron-LM, or @FILE with them.")
@@ -28,7 +30,8 @@ def command(
 ) -> None:
     """Read logs of Megatron-LM, Megatron-Bridge, NeMo, torchtitan, DeepSpeed, nanotron or Hugging Face's Trainer.
 
-    The median of the iterations after warm-up; with what ran, beside its prediction, and what to look at first.
+    The median of the iterations after warm-up; of PyTorch's traces how a step is spent, of its memory snapshots who
+    asked for the peak; with what ran, beside its prediction, and what to look at first.
 
     Example: planner observe run.log --plan plan.json --row mine.csv
 

@@ -1,0 +1,61 @@
+"""Traces and memory snapshots in words: a device's step and memory by part, beside the prediction."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from planner.base.units import format_seconds
+from planner.report.plain_table import plain_table, stacked
+
+WORDS = {
+    "products": "matrix products", "other": "norms, activations, copies, loss", "idle": "idle: nothing runs",
+    "computing": "kernels but the optimizer's", "sends": "sends, waiting for stages", "parameters": "the model's making", "states": "parameters, optimizer states",
+    "gathered": "gathered parameters", "forward": "forward pass: activations", "backward": "backward pass: gradients",
+}  # fmt: skip
+
+
+def traced_view(record: Mapping[str, Any]) -> RenderableType:
+    """The traces' devices, their mean step beside the prediction, the snapshots."""
+    parts: list[RenderableType] = []
+    for trace in record.get("traces", ()):
+        parts += ["", *_device(trace)]
+    if rows := record.get("step_parts_s"):
+        off = record["most_off"]
+        parts += ["", _beside(rows, format_seconds), "", Text("Look at first", style="bold")]
+        parts.append(f"  {WORDS.get(off, off)}: {record['may_mean']}")
+    for one in record.get("snapshots", ()):
+        peaks = f"peak {one['peak_gib']:.2f} GiB, reserved {one['reserved_gib']:.2f} GiB"
+        table = plain_table("asked for by", "GiB at the peak", numbers=(1,))
+        for kind, size in one["kinds_gib"].items():
+            table.add_row("elsewhere" if kind == "other" else WORDS.get(kind, kind), f"{size:.2f}")
+        for place, size in one["places_gib"].items():
+            table.add_row(Text(f"  {place}"), f"{size:.2f}")
+        parts += ["", Text(f"{one['snapshot']}: GPU {one['device']}, {peaks}", style="bold"), table]
+        if rows := one.get("memory_parts_gib"):
+            parts += ["", _beside(rows, "{:.2f} GiB".format)]
+    return stacked(*parts[1:])
+
+
+def _device(trace: Mapping[str, Any]) -> list[RenderableType]:
+    step = trace["step_s"]
+    table = plain_table("of a step", "alone", "share", "summed", "operations", numbers=(1, 2, 3, 4))
+    for name, (alone, summed, count) in trace["parts"].items():
+        cells = (format_seconds(alone), f"{alone / step:.1%}", format_seconds(summed), f"{count:,.0f}")
+        table.add_row(Text(WORDS.get(name, name)), *cells)
+    table.add_row(WORDS["idle"], format_seconds(trace["idle_s"]), f"{trace['idle_s'] / step:.1%}", "", "")
+    table.add_row("step", format_seconds(step), "", "", "", style="bold")
+    marked = f"{trace['steps']} marked steps" if trace["steps"] else "no step is marked: taken as one"
+    head = f"{trace['trace']}: rank {trace['rank']}, {trace['device']}, {marked}"
+    gaps = f"  {trace['gaps']:,.0f} gaps over 10 us a step, the longest {format_seconds(trace['longest_gap_s'])}"
+    late = f"  It takes {trace['late']:.0%} longer than the median beside communication: others wait for it."
+    return [Text(head, style="bold"), table, gaps, *([late] if trace["late"] else [])]
+
+
+def _beside(rows: Mapping[str, Sequence[float]], shown: Callable[[float], str]) -> RenderableType:
+    table = plain_table("", "measured", "predicted", "more", numbers=(1, 2, 3))
+    for name, (measured, predicted) in rows.items():
+        more = ("-" if measured < predicted else "+") + shown(abs(measured - predicted))
+        table.add_row(WORDS.get(name, name), shown(measured), shown(predicted), more)
+    return table
