@@ -11,8 +11,9 @@ from planner.report.plain_table import plain_table, stacked
 
 WORDS = {
     "products": "matrix products", "other": "norms, activations, copies, loss", "idle": "idle: nothing runs",
-    "computing": "kernels but the optimizer's", "sends": "sends, waiting for stages", "parameters": "the model's making", "states": "parameters, optimizer states",
-    "gathered": "gathered parameters", "forward": "forward pass: activations", "backward": "backward pass: gradients",
+    "computing": "kernels but the optimizer's", "sends": "sends, waiting for stages",
+    "parameters": "the model's making", "states": "parameters, optimizer states", "gathered": "gathered parameters",
+    "forward": "forward pass: activations", "backward": "backward pass: gradients",
 }  # fmt: skip
 
 
