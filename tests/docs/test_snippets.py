@@ -36,7 +36,7 @@ def run(snippet, folder, environment):
 
 def a_readers_folder(folder):
     """An empty folder with what lies in a clone beside it, and a PATH with `planner` and `python`."""
-    for name in ("benchmarks", "measured_runs"):
+    for name in ("benchmarks", "measured_runs", "tests"):
         (folder / name).symlink_to(ROOT / name)
     programs = folder.parent / f"{folder.name}-programs"
     programs.mkdir()
