@@ -1,5 +1,6 @@
 """`planner mixed`: groups of machines that differ."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,7 +12,7 @@ from planner.cli.unfold import unfolded
 @unfolded
 def command(
     model: o.Model,
-    groups: Annotated[str, typer.Argument(help=r"A TOML file with \[\[groups]], each a cluster and its gpus.")],
+    groups: Annotated[Path, typer.Argument(help=r"A TOML file with \[\[groups]], each a cluster and its gpus.")],
     size: o.StepBatch,
     *,
     framework: o.FrameworkName = None,
@@ -28,6 +29,6 @@ def command(
     shape = Model(model, seq_len=seq_len)
     with o.working("searching every set of groups"):
         answer = training_on_groups(
-            shape.transformer, groups, batch=size.sequences(shape.seq_len), framework=o.profile_of(framework)
+            shape.transformer, str(groups), batch=size.sequences(shape.seq_len), framework=o.profile_of(framework)
         )
     o.show(answer, json)

@@ -10,7 +10,6 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import is_dataclass
 from functools import wraps
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -28,13 +27,16 @@ class Parsed(TyperCommand):
     """A command that refuses an empty text for a path: to Python it is the working directory."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """What is left of the arguments. Raises InputError if an option of a path has an empty text."""
-        empty = {name for name, text in pairwise(args) if not text} | {a[:-1] for a in args if a.endswith("=")}
-        kinds = inspect.signature(self.callback, eval_str=True).parameters if empty and self.callback else {}
-        for option in self.params:
-            kind = get_args(kinds[option.name].annotation)[0] if option.name in kinds else None
-            for name in empty.intersection(option.opts) if Path in (kind, *get_args(kind)) else ():
-                raise InputError(f"{name} is ''; allowed: the path of a file or folder")
+        """What is left of the arguments. Raises InputError if an option or argument of paths has an empty text."""
+        if self.callback and not all(text and text[-1] != "=" for text in args):
+            kinds = inspect.signature(self.callback, eval_str=True).parameters
+            texts, _, given = self.make_parser(ctx).parse_args(args=[*args])
+            for one in given:
+                every = texts[one.name] if isinstance(texts[one.name], list | tuple) else [texts[one.name]]
+                kind = get_args(kinds[one.name].annotation)[0] if "" in every else None
+                if {Path, list[Path]}.intersection((kind, *get_args(kind))):
+                    name = one.metavar or " / ".join(one.opts)
+                    raise InputError(f"{name} is ''; allowed: the path of a file or folder")
         return super().parse_args(ctx, args)
 
 

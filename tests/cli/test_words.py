@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from typer.models import OptionInfo
+from typer.models import ArgumentInfo, OptionInfo
 from typer.testing import CliRunner
 
 from planner.base.errors import InputError
@@ -96,30 +96,39 @@ def test_a_gpu_names_its_makers_own_server_or_the_only_one_that_has_it():
     assert load_cluster("h100") == load_cluster("dgx-h100")
 
 
-def paths() -> list[tuple[str, str]]:
-    """Every command with every option that takes one file or folder."""
+def paths() -> list[tuple[str, str, tuple[str, ...]]]:
+    """Every command with every option and argument of files or folders: how it is named, and its words before "".
+
+    Before an argument stand words for those that come before it.
+    """
     found = []
     for command in app.registered_commands:
+        before: tuple[str, ...] = ()
         for name, parameter in inspect.signature(command.callback, eval_str=True).parameters.items():
             kind, declared = get_args(parameter.annotation) or (None, None)
-            if Path in (kind, *get_args(kind)) and isinstance(declared, OptionInfo):
+            argument = isinstance(declared, ArgumentInfo)
+            if {Path, list[Path]} & {kind, *get_args(kind)} and isinstance(declared, ArgumentInfo | OptionInfo):
                 names = [text for text in (declared.default, *(declared.param_decls or ())) if isinstance(text, str)]
-                found += [(str(command.name), one) for one in names or [f"--{name.replace('_', '-')}"]]
+                every = [declared.metavar or name] if argument else names or [f"--{name.replace('_', '-')}"]
+                found += [(str(command.name), " / ".join(every), before if argument else (one,)) for one in every]
+            before += ("x",) if argument else ()
     return found
 
 
-def test_options_of_files_are_found():
+def test_options_and_arguments_of_files_are_found():
     some = "calibrate --profile, calibrate --profiles, train --checkpoint, probe --write, sweep -o, recommend --save"
-    assert {tuple(one.split()) for one in some.split(", ")} <= {*paths()}
+    assert {tuple(one.split()) for one in f"{some}, calibrate --from".split(", ")} <= {(c, *w) for c, _, w in paths()}
+    arguments = {("pareto", "results"), ("compare", "[PLAN|CLUSTER]"), ("mixed", "groups"), ("calibrate", "paths")}
+    assert arguments <= {(command, name) for command, name, _ in paths()}
 
 
-@pytest.mark.parametrize("command", sorted({command for command, _ in paths()}))
+@pytest.mark.parametrize("command", sorted({command for command, _, _ in paths()}))
 def test_an_empty_text_names_no_file(command, tmp_path, monkeypatch):
     """To Python an empty path is the working directory, so a shell's unset variable would write there."""
     monkeypatch.chdir(tmp_path)
-    for option in (option for name, option in paths() if name == command):
-        for given in ([option, ""], [f"{option}="]):
+    for name, words in ((name, words) for one, name, words in paths() if one == command):
+        for given in ([*words, ""], *([f"{word}="] for word in words if word.startswith("--"))):
             refused = CliRunner().invoke(app, [command, *given])
             assert isinstance(refused.exception, InputError)
-            assert str(refused.exception) == f"{option} is ''; allowed: the path of a file or folder"
+            assert str(refused.exception) == f"{name} is ''; allowed: the path of a file or folder"
     assert not [*tmp_path.iterdir()]
