@@ -43,8 +43,9 @@ def trace_record(paths: Sequence[Path], result: Estimate | None) -> dict[str, An
     steps = [_grouped(trace) for trace in traces]
     own = np.array([step["computing"] + step["optimizer"] + step["idle"] for step in steps])
     alike = len({(trace["rank"], trace["device"]) for trace in traces}) == len(traces)  # else not ranks of one run
-    for trace, late in zip(traces, own / np.median(own) - 1.0, strict=True):
-        trace["late"] = float(late) if alike and late > LATE else 0.0
+    usual = float(np.median(own))  # 0 where nothing but communication was traced
+    for trace, seconds in zip(traces, own, strict=True):
+        trace["late"] = float(seconds / usual - 1.0) if alike and seconds > (1.0 + LATE) * usual > 0.0 else 0.0
     if result is None:
         return {"traces": traces}
     rows = {

@@ -1,13 +1,14 @@
 """Memory snapshots of PyTorch's allocator (`torch.cuda.memory._dump_snapshot`): the peak, by who asked for it."""
 
 import pickle
+import struct
 import zlib
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from planner.base.errors import FileFormatError
+from planner.base.errors import FileFormatError, one_line
 from planner.base.units import GIB
 from planner.imports.trace_kinds import kind_of, opened
 
@@ -42,7 +43,7 @@ def read_snapshot(path: Path) -> list[dict[str, Any]]:
             for i, history in enumerate(found["device_traces"])
             if history
         ]
-    except (OSError, EOFError, zlib.error, pickle.UnpicklingError) as error:
+    except (OSError, EOFError, zlib.error, struct.error, pickle.UnpicklingError) as error:
         raise FileFormatError(f"{path}: can't be read: {error or 'it is cut off'}") from None
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise FileFormatError(f"{path}: is no snapshot of PyTorch's allocator ({type(error).__name__})") from None
@@ -90,4 +91,5 @@ def _device(segments: list[Any], history: list[Any], device: int) -> dict[str, A
 def _frames(entry: Mapping[str, Any]) -> str:
     """The Python frames of an entry, the innermost first: file:line function, a line each."""
     frames = entry.get("frames") or ()
-    return "\n".join(f"{f['filename']}:{f['line']} {f['name']}" for f in frames if f["filename"].endswith(".py"))
+    texts = (f"{f['filename']}:{f['line']} {f['name']}" for f in frames if f["filename"].endswith(".py"))
+    return "\n".join(map(one_line, texts))

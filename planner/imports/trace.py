@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array
-from planner.base.errors import FileFormatError
+from planner.base.errors import FileFormatError, one_line
 from planner.imports.trace_kinds import kind_of, opened, rules
 
 CHUNK, MOST_EVENT, MOST_HEAD = 2**20, 2**22, 2**26
@@ -59,9 +59,12 @@ def read_trace(path: Path) -> list[dict[str, Any]]:
         raise FileFormatError(f"{path}: has no kernel and no operation; allowed: a trace of PyTorch's profiler")
     on_device = any(key[0] for key in tracks)
     kept = {pid: track for (kernels, pid), track in tracks.items() if kernels == on_device}
+    if any(max(end) <= min(start) for start, end, _ in kept.values()):
+        raise FileFormatError(f"{path}: no operation takes any time; allowed: a trace of PyTorch's profiler")
     kind = "GPU" if on_device else "process"
+    own = {"trace": str(path), "rank": rank}
     return [
-        {"trace": str(path), "rank": rank, "device": f"{kind} {pid[:20]}"} | _spent(*track, list(names), len(steps))
+        own | {"device": one_line(f"{kind} {pid[:20]}")} | _spent(*track, list(names), len(steps))
         for pid, track in kept.items()
     ]
 
@@ -72,9 +75,9 @@ def _named(name: str, found: Any) -> str:
     if kind != "communication":
         return kind
     args = found if isinstance(found, dict) else {}
-    group, size = args.get("Process Group Description", ""), args.get("Group size", "")
+    group, size = args.get("Process Group Description", ""), args.get("Group size")
     what = kind_of("collectives", str(args.get("Collective name", name)))
-    return what + (f", {group}"[:80] if group else "") + (f" of {size}"[:20] if size else "")
+    return one_line(what + (f", {group}"[:80] if group else "") + (f" of {size}"[:20] if isinstance(size, int) else ""))
 
 
 def _events(path: Path) -> Iterator[dict[str, Any]]:

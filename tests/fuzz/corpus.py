@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
+import pickle
 import tempfile
 import tomllib
 from contextlib import suppress
@@ -52,6 +53,22 @@ moe_ffn = 512
 dense_layers = 1
 shared_experts = 1
 """
+TRACE = {
+    "distributedInfo": {"backend": "nccl", "rank": 1, "world_size": 2},
+    "traceEvents": [
+        {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#3", "pid": 9, "tid": 9, "ts": 0.5, "dur": 100},
+        {"ph": "X", "cat": "kernel", "name": "nvjet_gemm", "pid": 0, "tid": 7, "ts": 10.25, "dur": 40, "args": {}},
+        {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce", "pid": 0, "tid": 8, "ts": 30, "dur": 30,
+         "args": {"Process Group Description": "tp", "Group size": 2, "Collective name": "allreduce"}},
+    ],
+}  # fmt: skip
+SNAPSHOT = {
+    "segments": [{"device": 0, "total_size": 4096, "blocks": [
+        {"address": 1, "requested_size": 512, "state": "active_allocated", "frames": []}]}],
+    "device_traces": [[
+        {"action": "segment_alloc", "addr": 0, "size": 4096, "frames": []},
+        {"action": "alloc", "addr": 1, "size": 512, "frames": [{"filename": "a.py", "line": 1, "name": "forward"}]}]],
+}  # fmt: skip
 CONFIGS = {
     "llama": {"model_type": "llama", "num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 8,
               "num_key_value_heads": 4, "intermediate_size": 688, "vocab_size": 1000, "max_position_embeddings": 128,
@@ -311,6 +328,8 @@ def kinds() -> tuple[Kind, ...]:
         Kind(name="anchor.csv", examples=(_runs(),),
              commands=(f"estimate gpt2 --cluster selene {LAYOUT} --anchor @anchor.csv",)),
         Kind(name="run.log", examples=(LOG,), commands=("observe @run.log", "observe @run.log --json")),
+        Kind(name="rank0.json", examples=(TRACE,), commands=("observe @rank0.json", "observe @rank0.json --json")),
+        Kind(name="memory.pickle", examples=(pickle.dumps(SNAPSHOT),), commands=("observe @memory.pickle",)),
         Kind(name="mine.csv", examples=(SCHEDULE, SPLIT_SCHEDULE),
              commands=("schedule @mine.csv", "schedule @mine.csv --json", "schedule @mine.csv --csv @out.csv",
                        "simulate gpt2 --cluster dgx-a100-80gb --pp 2 --global-batch 2 --schedule-file @mine.csv",

@@ -74,6 +74,7 @@ class Evil:
     [
         (pickle.dumps(Evil()), r"it names (posix|nt)\.mkdir, and nothing that a file names is loaded"),
         (pickle.dumps(snapshot(HISTORY))[:-30], "can't be read"),
+        (pickle.dumps(snapshot(HISTORY))[:9], "can't be read"),
         (pickle.dumps({"weights": [1.0]}), "is no snapshot of PyTorch's allocator"),
         (pickle.dumps(snapshot([])), "has no history"),
         (gzip.compress(pickle.dumps(snapshot(HISTORY)))[:-20], "can't be read"),

@@ -67,13 +67,14 @@ intervals = st.lists(
 @given(intervals, st.randoms(use_true_random=False))
 def test_parts_and_idle_add_up_in_any_order(tmp_path_factory, found, chance):
     path = tmp_path_factory.mktemp("t") / "t.json"
-    events = [kernel(*one) for one in found]
+    events = [kernel(*one) for one in [*found, ("layer_norm", 560, 1)]]
     (one,) = read_trace(written(path, events))
     alone = [seconds for seconds, _, _ in one["parts"].values()]
     assert sum(alone) + one["idle_s"] == pytest.approx(one["step_s"], abs=1e-12)
     assert min(alone) >= -1e-12
     assert all(seconds <= summed + 1e-12 for seconds, summed, _ in one["parts"].values())
     busy = np.zeros(561, bool)
+    busy[560] = True
     for _, begin, took in found:
         busy[begin : begin + took] = True
     assert sum(alone) == pytest.approx(busy.sum() * 1e-6, abs=1e-12)
@@ -105,6 +106,20 @@ def test_a_late_rank_is_named_and_one_rank_twice_is_not(tmp_path):
     assert [trace["late"] for trace in observe([paths[0], paths[0], paths[2]]).record["traces"]] == [0.0] * 3
 
 
+def test_a_group_s_name_is_safe_on_a_terminal(tmp_path):
+    named = kernel(
+        "ncclDevKernel_AllReduce", 0, 30, args={"Process Group Description": "\x1b[31mtp", "Group size": 1e400}
+    )
+    (trace,) = read_trace(written(tmp_path / "t.json", [named]))
+    assert list(trace["parts"]) == ["all-reduce, \\x1b[31mtp"]
+
+
+def test_a_trace_of_communication_alone_has_no_late_rank(tmp_path):
+    path = written(tmp_path / "t.json", [kernel("ncclDevKernel_AllReduce", 0, 30)])
+    (trace,) = observe([path]).record["traces"]
+    assert (trace["late"], trace["idle_s"]) == (0.0, 0.0)
+
+
 def test_the_prediction_beside_a_trace_adds_up_to_the_step(tmp_path):
     run = megatron_arguments_run(ARGUMENTS, "dgx-h100", framework=None, gpus=1, vocab=32000)
     rows = observe([written(tmp_path / "t.json", BY_HAND)], run).record["step_parts_s"]
@@ -122,6 +137,7 @@ WHOLE = json.dumps({"traceEvents": BY_HAND})
         (WHOLE[: len(WHOLE) // 2].encode(), r"is no whole JSON at event \d+: cut off"),
         (WHOLE[:-2].encode(), "is no whole JSON at event 7: cut off"),
         (b'{"traceEvents": []}', "has no kernel and no operation"),
+        (b'[{"ph": "X", "cat": "kernel", "name": "k", "ts": 3, "dur": 0}]', "no operation takes any time"),
         (b'{"loss": 3.2}', "is JSON without traceEvents"),
         (b'[{"ph": "X", "cat": "kernel", "name": "k", "ts": "soon", "dur": 1}]', "has no kernel and no operation"),
         (b'{"traceEvents": [' + b"[" * 100_000, r"is no whole JSON at event 1"),
