@@ -21,6 +21,7 @@ from planner.costs.one_layer import OneLayer, one_layer
 from planner.layouts import Layouts, Precision
 from planner.models.flops import step_flops, weight_gradient_flops
 from planner.setup import Setup
+from planner.step.pipelines import trait
 from planner.step.ranks import rank_memories
 from planner.step.step_costs import StepCosts, step_costs
 from planner.step.step_time import StepTime, step_time
@@ -105,25 +106,25 @@ class Estimate:
 
         The difference of the step is of the bubble, that of the peak memory of the activations, and of the buffers
         beyond all of these, where the fullest rank keeps none. What makes a step shorter than without any bubble is of
-        the imbalance: a rank that has a slow stage may have a quick one too.
+        the imbalance: a rank that has a slow stage may have a quick one too. Of a pipeline that is never drained it is
+        of the collectives, then the update: the closed form adds the largest of any rank to the slowest rank's work.
         """
-        bubble, imbalance = self.time.bubble_s.copy(), self.time.imbalance_s.copy()
+        changed = ("bubble_s", "data_comm_s", "optimizer_s", "imbalance_s")
+        time = replace(self.time, **{name: getattr(self.time, name).copy() for name in changed})
         activations, buffers = self.memory.activations_bytes.copy(), self.memory.buffers_bytes.copy()
         simulated = self.simulated.copy()
-        left = step_time_s - self.time.but_bubble_s[rows]
-        left = np.where(np.abs(left) <= ROUNDING * step_time_s, 0.0, left)
-        less = np.clip(-left, 0.0, imbalance[rows])
-        bubble[rows], imbalance[rows] = left + less, imbalance[rows] - less
+        left, steady = step_time_s - self.time.but_bubble_s[rows], trait(self.layouts, "steady")[rows]
+        for part, of in ((time.data_comm_s, steady), (time.optimizer_s, steady), (time.imbalance_s, ~steady)):
+            less = np.clip(-left, 0.0, part[rows]) * of
+            part[rows] -= less
+            left += less
+        time.bubble_s[rows] = np.where(np.abs(left) <= ROUNDING * step_time_s, 0.0, left)
         stays = activations[rows] + peak_bytes - self.memory_bytes[rows]
         activations[rows] = np.maximum(stays, 0.0)
         buffers[rows] += np.minimum(stays, 0.0)
         simulated[rows] = True
-        return replace(
-            self,
-            time=replace(self.time, bubble_s=bubble, imbalance_s=imbalance),
-            memory=replace(self.memory, activations_bytes=activations, buffers_bytes=buffers),
-            simulated=simulated,
-        )
+        memory = replace(self.memory, activations_bytes=activations, buffers_bytes=buffers)
+        return replace(self, time=time, memory=memory, simulated=simulated)
 
 
 @dataclass(frozen=True, kw_only=True)

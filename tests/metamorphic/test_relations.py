@@ -27,6 +27,9 @@ FOUND = {
     890884721236195950: "parts_add_up_and_none_is_negative",
     3366326284564296253: "recomputation_never_takes_more_memory",
     3366326284564299184: "more_slices_never_take_more_memory",
+    3425484293978401651: "parts_add_up_and_none_is_negative",
+    3425484293978402579: "parts_add_up_and_none_is_negative",
+    3425484293978398055: "longer_sequences_take_no_less_time",
 }
 """Cases of the benchmark that did not hold, mended since."""
 

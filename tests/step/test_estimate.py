@@ -159,3 +159,26 @@ def test_what_a_timeline_takes_longer_is_bubble_and_what_it_takes_less_than_no_b
     assert done.time.bubble_s == pytest.approx([0.1, 0.0, -slow / 2.0], abs=1e-12)
     assert done.time.imbalance_s == pytest.approx([slow, slow * 2.0 / 3.0, 0.0], abs=1e-12)
     assert done.step_time_s == pytest.approx(steps)
+
+
+def test_what_a_pipeline_that_is_never_drained_takes_less_is_of_the_collectives_then_of_the_update():
+    """The slow rank is as slow as before: what others hide of their collectives and update falls. Beside it 1F1B."""
+    layouts = Layouts.of(pp=8, dp=2, micro_batch=1, global_batch=64, schedule=["2bw", "2bw", "2bw", "1f1b"])
+    closed = estimate(Setup(MODEL, CLUSTER, MEGATRON), layouts)
+    bare, sent, update, slow = (
+        float(getattr(closed.time, name)[0])
+        for name in ("but_bubble_s", "data_comm_s", "optimizer_s", "imbalance_s")
+    )  # fmt: skip
+    assert min(sent, update, slow) > 0.0
+    less = np.array([sent / 4.0, sent + update / 2.0, -0.1, 0.0])
+    steps = np.append(bare - less[:3], closed.time.but_bubble_s[3] - slow / 2.0)
+    done = closed.with_simulated(np.arange(4), steps, closed.memory_bytes)
+    assert done.time.data_comm_s[:3] == pytest.approx([0.75 * sent, 0.0, sent], abs=1e-12)
+    assert done.time.optimizer_s[:3] == pytest.approx([update, update / 2.0, update])
+    assert done.time.bubble_s == pytest.approx([0.0, 0.0, 0.1, 0.0], abs=1e-12)
+    assert done.time.imbalance_s.tolist()[:3] == closed.time.imbalance_s.tolist()[:3]
+    assert done.time.imbalance_s[3] == pytest.approx(closed.time.imbalance_s[3] - slow / 2.0)
+    assert (done.time.data_comm_s[3], done.time.optimizer_s[3]) == (
+        closed.time.data_comm_s[3], closed.time.optimizer_s[3],
+    )  # fmt: skip
+    assert done.step_time_s == pytest.approx(steps)
