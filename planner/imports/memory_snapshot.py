@@ -91,5 +91,5 @@ def _device(segments: list[Any], history: list[Any], device: int) -> dict[str, A
 def _frames(entry: Mapping[str, Any]) -> str:
     """The Python frames of an entry, the innermost first: file:line function, a line each."""
     frames = entry.get("frames") or ()
-    texts = (f"{f['filename']}:{f['line']} {f['name']}" for f in frames if f["filename"].endswith(".py"))
+    texts = (f"{f['filename']}:{int(f['line'])} " + f["name"] for f in frames if f["filename"].endswith(".py"))
     return "\n".join(map(one_line, texts))
