@@ -32,7 +32,7 @@ def server_of(gpu: str, known: Iterable[str]) -> str | None:
     Servers that a GPU's maker sells (DGX, HGX) come before others. `a100` is two of them, so it is none.
     """
     wanted = gpu.strip().lower()
-    having = [name for name in known if wanted in name.split("-")]
+    having = [name for name in known if wanted in name.split("-") and not wanted.isdigit()]
     own = [name for name in having if name.startswith(("dgx-", "hgx-"))] or having
     return own[0] if len(own) == 1 else None
 

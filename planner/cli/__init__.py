@@ -168,7 +168,8 @@ def _option_fault(error: Exception) -> str:
     if not names or found is None:
         return ""
     fault = found(include_url=False)[0]
-    kinds = {"int_parsing": "a whole number", "float_parsing": "a number", "bool_parsing": "true or false"}
+    kinds = {"int_parsing": "a whole number", "float_parsing": "a number", "bool_parsing": "true or false",
+             "value_error": "the path of a file or folder"}  # fmt: skip
     allowed = kinds.get(fault["type"]) or fault["msg"].removeprefix("Input should be ")
     return f"{names[0]} is {shown(fault['input'])}; allowed: {allowed}"
 

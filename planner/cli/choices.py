@@ -66,12 +66,13 @@ def _care() -> list[inspect.Parameter]:
         kind = Annotated[kind, typer.Option(*name.split(), help=says, rich_help_panel=ADVISED, **more)]
         return inspect.Parameter(field, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
-    size: dict[str, Any] = {"parser": gib, "metavar": "<GiB>"}
     return [
         option("fit_chance", "--fit-chance", float | None, None,
                "How likely a layout must fit in memory. Default: 0.95, unless one of the next two is given."),
-        option("headroom_gib", "--headroom", float | None, None, "Memory to leave free, such as 8GiB.", **size),
-        option("max_memory_gib", "--max-memory", float | None, None, "Memory to take at most, such as 70GiB.", **size),
+        option("headroom_gib", "--headroom", float | None, None, "Memory to leave free, such as 8GiB.",
+               parser=lambda text: gib("--headroom", text), metavar="<GiB>"),
+        option("max_memory_gib", "--max-memory", float | None, None, "Memory to take at most, such as 70GiB.",
+               parser=lambda text: gib("--max-memory", text), metavar="<GiB>"),
         option("any_framework", "--any-framework", bool, False, "Also schedules that the framework does not have."),
         option("allow_async", "--allow-async", bool, False, "Also schedules that change the training, such as 2bw."),
         option("allow_offload", "--allow-offload", bool, False, "Also optimizer state and activations in host memory."),
@@ -80,10 +81,10 @@ def _care() -> list[inspect.Parameter]:
     ]  # fmt: skip
 
 
-def gib(text: str) -> float:
+def gib(name: str, text: str) -> float:
     """A size in GiB: 8GiB or 8. Raises InputError if the text is no such size."""
     size = text.strip().lower().removesuffix("gib")
-    return parsed("a size of memory", text, lambda _: float(size), "a number of GiB, such as 8GiB")
+    return parsed(name, text, lambda _: float(size), "a number of GiB, such as 8GiB")
 
 
 def _with_options(command: Command, options: list[inspect.Parameter]) -> Command:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from planner.base.units import parse_count, parse_length
-from planner.choices.choice import parsed
+from planner.choices.choice import parsed, whole
 from planner.cli import completion as complete
 from planner.cli.notes import note
 from planner.cli.process import keep_freed_memory
@@ -174,7 +174,7 @@ class StepBatch:
 
         With neither option it is `USUAL_BATCH_TOKENS`, which stderr says.
 
-        Raises InputError if both are given, or the tokens are less than one sequence.
+        Raises InputError if both are given, one is out of range, or the tokens are less than one sequence.
         """
         from planner.base.errors import InputError
         from planner.question import batch_of_tokens
@@ -182,7 +182,7 @@ class StepBatch:
         if self.global_batch is not None and self.batch_tokens is not None:
             raise InputError("give --global-batch or --batch-tokens: one of the two")
         if self.global_batch is not None:
-            return self.global_batch
+            return whole("global_batch", self.global_batch)
         if self.batch_tokens is None:
             usual = batch_of_tokens("--batch-tokens", max(USUAL_BATCH_TOKENS, float(seq_len)), int(seq_len))
             told = f"{usual:,} sequences per step, about the 4M tokens of LLaMA 2 and 3; --global-batch sets another"

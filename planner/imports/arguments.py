@@ -99,7 +99,7 @@ def read_arguments(text: str) -> Arguments:
         else:
             current.append(_closed(_expanded(word, variables)))
     if not out:
-        raise InputError("no argument is in the text; allowed: arguments such as --num-layers 32")
+        raise InputError("no argument of Megatron-LM is in the text; allowed: arguments such as --num-layers 32")
     return Arguments(out)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from planner.base.errors import FileFormatError, LayoutError, one_line
 from planner.base.files import read_json
+from planner.choices.choice import whole
 from planner.hardware import Framework
 from planner.imports.names import ignored
 from planner.imports.run import FORMATS, ExistingRun, Fields, stated_gradients
@@ -31,7 +32,7 @@ def deepspeed_run(path: Path, profile: Setup, *, gpus: int, **python: Any) -> Ex
         python["pp"] = config.number("pipeline.stages")
     if pipeline.get("activation_checkpoint_interval") and python["recompute"] == "none":
         python["recompute"] = "full"
-    if gpus % (tp * python["pp"]):
+    if whole("gpus", gpus) % (tp * python["pp"]):
         raise LayoutError(f"{gpus} GPUs aren't a multiple of tp {tp} * pp {python['pp']}")
     dp = gpus // (tp * python["pp"])
     batch, micro = _batch(config, dp)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from planner.base.errors import InputError, LayoutError, one_line, shown
-from planner.choices.choice import number
+from planner.choices.choice import number, whole
 from planner.exporters.megatron_model import FINE
 from planner.hardware import Cluster, Framework
 from planner.imports.arguments import Arguments, read_arguments
@@ -33,7 +33,7 @@ def megatron_run(
     Raises InputError for an argument that is missing or wrong, LayoutError for a layout that breaks a rule.
     """
     a = read_arguments(text)
-    gpus = gpus or _launched(a)
+    gpus = whole("gpus", gpus or _launched(a))
     notes: list[str] = []
     if model is None:
         shape, notes = model_of(a, "the run's model", vocab)

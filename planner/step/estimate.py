@@ -109,22 +109,19 @@ class Estimate:
         the imbalance: a rank that has a slow stage may have a quick one too. Of a pipeline that is never drained it is
         of the collectives, then the update: the closed form adds the largest of any rank to the slowest rank's work.
         """
-        changed = ("bubble_s", "data_comm_s", "optimizer_s", "imbalance_s")
-        time = replace(self.time, **{name: getattr(self.time, name).copy() for name in changed})
-        activations, buffers = self.memory.activations_bytes.copy(), self.memory.buffers_bytes.copy()
-        simulated = self.simulated.copy()
+        out = records.mapped(self, np.copy)
         left, steady = step_time_s - self.time.but_bubble_s[rows], trait(self.layouts, "steady")[rows]
+        time, memory = out.time, out.memory
         for part, of in ((time.data_comm_s, steady), (time.optimizer_s, steady), (time.imbalance_s, ~steady)):
             less = np.clip(-left, 0.0, part[rows]) * of
             part[rows] -= less
             left += less
         time.bubble_s[rows] = np.where(np.abs(left) <= ROUNDING * step_time_s, 0.0, left)
-        stays = activations[rows] + peak_bytes - self.memory_bytes[rows]
-        activations[rows] = np.maximum(stays, 0.0)
-        buffers[rows] += np.minimum(stays, 0.0)
-        simulated[rows] = True
-        memory = replace(self.memory, activations_bytes=activations, buffers_bytes=buffers)
-        return replace(self, time=time, memory=memory, simulated=simulated)
+        stays = memory.activations_bytes[rows] + peak_bytes - self.memory_bytes[rows]
+        memory.activations_bytes[rows] = np.maximum(stays, 0.0)
+        memory.buffers_bytes[rows] += np.minimum(stays, 0.0)
+        out.simulated[rows] = True
+        return out
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -69,7 +69,7 @@ def goal(
         raise InputError("tokens and loss are both given; allowed: one of them")
     for name, value, low, high in (
         ("tokens", tokens, 1.0, MOST_TOKENS), ("loss", loss, 1e-3, 100.0),
-        ("critical batch", critical_batch, 1.0, MOST_TOKENS),
+        ("critical_batch", critical_batch, 1.0, MOST_TOKENS),
     ):  # fmt: skip
         if value is not None:
             real(name, value, least=low, most=high)

@@ -100,6 +100,8 @@ BAD = [
     (["--megatron-args", RUN], "--gpus is missing"),
     (["--megatron-args", RUN, "--gpus", "64", "--tp", "4"], "--tp stands beside an existing run's configuration"),
     (["--megatron-args", RUN, "--gpus", "60"], "60 GPUs aren't a multiple of tp 8 * pp 2"),
+    (["--megatron-args", RUN, "--gpus", "1000000000"], "gpus is 1000000000; allowed: a whole number from 1"),
+    (["llama3-8b", "--deepspeed", "ds.json", "--gpus", "1000000000"], "gpus is 1000000000; allowed: a whole number"),
     (["--megatron-args", "@nowhere.sh"], "nowhere.sh: can't be read"),
     (["--megatron-args", RUN, "--deepspeed", "x.json"], "both given"),
     (["--megatron-args", "--num-layers $N"], "planner runs no shell"),
@@ -113,6 +115,7 @@ BAD = [
 def test_faults_are_one_line(arguments, said, tmp_path):
     if "planner runs no shell" in said:
         arguments = [*arguments, "--gpus", "8"]
+    (tmp_path / "ds.json").write_text("{}")
     done = planner("estimate", *arguments, "--cluster", "dgx-a100-80gb", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1, done.stderr

@@ -171,7 +171,7 @@ BAD = [
     ([*TIME, "--site-factor", "0.5"], "--site-factor is 0.5"),
     ([*TIME, "--loss-law", "chinchilla"], "hoffmann-2022"),
     ([*TIME, "--critical-batch-law", "zhang"], "zhang-2024"),
-    ([*TIME, "--critical-batch", "0"], "critical batch is 0"),
+    ([*TIME, "--critical-batch", "0"], "critical_batch is 0"),
     ([*TIME, "--batch-rule", "free"], "cap, overhead"),
     ([*TIME, "--tp", "0"], "tp is 0"),
     ([*TIME, "--recompute", "some"], "selective"),

@@ -13,7 +13,7 @@ import pytest
 from typer.models import ArgumentInfo, OptionInfo
 from typer.testing import CliRunner
 
-from planner.base.errors import InputError
+from planner.base.errors import InputError, PlannerError
 from planner.base.lookup import server_of
 from planner.cli import app
 from planner.hardware import load_cluster, profile_names
@@ -91,9 +91,28 @@ def test_a_gpu_names_its_makers_own_server_or_the_only_one_that_has_it():
     for gpu, server in (
         ("h100", "dgx-h100"), ("H200", "dgx-h200"), ("h20", "hgx-h20"), ("gb200", "gb200-nvl72"),
         ("mi300x", "mi300x-server"), ("l4", "l4-pcie"), ("a100", None), ("v100", None), ("", None),
+        ("1", None), ("2", None),
     ):  # fmt: skip
         assert server_of(gpu, known) == server
     assert load_cluster("h100") == load_cluster("dgx-h100")
+
+
+NETWORK = ("network", "gpt2", "h100", "16")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((*NETWORK, "--global-batch", "0"), "global_batch is 0; allowed: a whole number from 1"),
+        ((*NETWORK, "--headroom", ""), "--headroom is ''; allowed: a number of GiB, such as 8GiB"),
+        ((*NETWORK, "--max-memory", "8GB"), "--max-memory is '8GB'; allowed: a number of GiB, such as 8GiB"),
+        (("clusters", "2"), "unknown cluster '2'; nearest: "),
+    ],
+)
+def test_what_is_said_names_the_option(words, said):
+    result = CliRunner().invoke(app, words)
+    error = result.exception
+    assert said in (str(error) if isinstance(error, PlannerError) else result.output.replace("\n", " "))
 
 
 def paths() -> list[tuple[str, str, tuple[str, ...]]]:

@@ -119,7 +119,7 @@ def faults(outcome: Outcome, folder: Path, before: dict[str, bytes], outputs: tu
     asked = set(outcome.argv) | set(outputs) if outcome.code == 0 else set()
     asked |= {part for text in asked for part in Path(text).parts[:1]}  # "--profile [/x]": into the folder "["
     new = [name for name in after if name not in before and "--checkpoint" not in outcome.argv]
-    new = [name for name in new if ".parts/" not in name and "." not in asked]  # "--profile .": into this folder
+    new = [name for name in new if ".parts/" not in name and not {".", str(folder)} & asked]  # "--profile .": into it
     found += [f"{name} was left behind" for name in new if Path(name).parts[0] not in asked]
     if outcome.code == 0:
         found += [f"{name} wasn't written" for name in outputs if name not in after]

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 
 from planner.cli import COMMANDS
 from tests.fuzz.cases import Case, byte_case, judge, option_case, sound_cases, structural_cases
-from tests.fuzz.harness import Outcome, TimedOut, _time_limit, faults
+from tests.fuzz.harness import Outcome, TimedOut, _time_limit, faults, run
 from tests.fuzz.options import SOUND, option_cases
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -37,6 +37,7 @@ FOUND = (
     ("sites", *SOUND["sites"].split(), "--sites", "9" * 5000),
     ("check", *SOUND["check"].split(), "--against", "nul\0byte"),
     ("calibrate", "--probe", "@probe.json", "--cluster", "dgx-h100", "--profile", "\x1b[31m"),
+    ("calibrate", "--probe", "@probe.json", "--cluster", "dgx-h100", "--profile", "@"),  # the fuzzer's own false alarm
 )
 """What runs of the benchmark found, mended since."""
 
@@ -44,6 +45,12 @@ FOUND = (
 @pytest.mark.parametrize("argv", FOUND, ids=lambda argv: argv[0])
 def test_what_was_found(argv: tuple[str, ...]) -> None:
     check(option_case(argv))
+
+
+def test_a_text_that_is_no_path_is_told_in_our_own_words() -> None:
+    said = run(["pareto", "nul\0byte"]).stderr
+    assert "nul\\x00byte" in said
+    assert "Value error" not in said
 
 
 def test_the_clock_alone_ends_no_case_that_computes() -> None:

@@ -414,7 +414,7 @@ def test_a_hybrid_is_read():
 
 
 BAD = [
-    ("", "no argument is in the text"),
+    ("", "no argument of Megatron-LM is in the text"),
     ("--x 'open", "can't be read: no closing quotation"),
     ("--num-layers 2", "--hidden-size is missing"),
     (BASE + "--micro-batch-size", "--micro-batch-size has no value"),

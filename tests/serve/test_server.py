@@ -76,7 +76,7 @@ def test_why_and_timeline_and_arguments(server):
         ('{"train_batch_size": "auto"}', "ds_config.json: field train_batch_size is 'auto', which"),
         ('{"train_batch_size": 128, "train_batch_size": 64}', "ds_config.json: "),
         ("{", "ds_config.json: not valid JSON: "),
-        ("[" * 5000, "no argument is in the text"),
+        ("[" * 5000, "no argument of Megatron-LM is in the text"),
         ('{"a": ' * 5000, "ds_config.json: not valid JSON: its lists or objects are nested too deeply"),
         ("[model]\n[training", "torchtitan.toml: not valid TOML: "),
         ("[parallelism]\ntensor_parallel_degree = 3",
