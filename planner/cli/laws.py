@@ -33,7 +33,5 @@ def command(
         laws = read_laws()
         o.show(Answer("", laws.model_dump(), report.laws_view(laws)), json)
         return
-    shape = load_model(model)
-    found = compare_laws(shape, tokens)
-    record = {"model": shape.name, "seq_len": int(shape.seq_len)} | report.comparison_record(found, shape.seq_len)
-    o.show(Answer(shape.name, record, report.comparison_view(found, shape.seq_len)), json)
+    record = compare_laws(load_model(model), tokens)
+    o.show(Answer(record["model"], record, report.comparison_view(record)), json)

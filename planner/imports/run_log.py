@@ -1,18 +1,25 @@
-"""Logs that training runs leave, read line by line in bounded memory: steady step time, its spread, memory, rates."""
+"""Logs that training runs leave, read line by line in bounded memory: steady step time, its spread, memory, rates.
+
+`log_formats.toml` says in which formats frameworks print iterations, and what its fields mean.
+"""
 
 import math
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+from pydantic import BeforeValidator, TypeAdapter
 
 from planner.base.arrays import Array
 from planner.base.errors import FileFormatError, InputError
-from planner.imports.log_formats import LogFormat, log_formats
+from planner.base.files import read_toml
+from planner.base.tables import StrictTable
 
 LONGEST_LINE = 2**16
 MOST_STEPS = 100_000  # kept, the last ones
@@ -25,6 +32,25 @@ UNITS = {"K": 1e3, "M": 1e6}
 PER_STEP = {"time_s": 1.0, "time_ms": 1e-3}
 MEMORY = {"memory_gib": 2.0**30, "memory_mib": 2.0**20}
 RATES = ("steps_per_s", "samples_per_s", "tokens_per_s_per_gpu")
+NUMBER = r"[0-9][0-9,]*\.?[0-9]*(?:[eE][+-]?[0-9]+)?"
+Expression = Annotated[re.Pattern[str], BeforeValidator(lambda text: re.compile(text.replace("NUMBER", NUMBER)))]
+
+
+class LogFormat(StrictTable):
+    """How one framework's log is read: a table of the file."""
+
+    marks: tuple[str, ...]
+    begins: Expression
+    facts: tuple[Expression, ...]
+    anywhere: tuple[Expression, ...] = ()
+    source: str
+
+
+@cache
+def log_formats() -> dict[str, LogFormat]:
+    """The formats by the framework's name, in the order in which they are tried."""
+    shipped = read_toml(Path(__file__).with_name("log_formats.toml"))
+    return TypeAdapter(dict[str, LogFormat]).validate_python(shipped)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,8 @@
-"""Scaling laws as records and views: the list with sources, and what each says of one training."""
+"""Scaling laws as views: the list with sources, and what each says of one training."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
@@ -12,7 +13,6 @@ from planner.report.training import count_text
 
 if TYPE_CHECKING:
     from planner.scaling.laws import LawFile
-    from planner.training_time.law_comparison import Laws
 
 
 def laws_view(laws: LawFile) -> RenderableType:
@@ -35,52 +35,23 @@ def laws_view(laws: LawFile) -> RenderableType:
     return stacked(loss, "", batch, "", front, "", replicas)
 
 
-def comparison_record(found: Laws, seq_len: int) -> dict[str, Any]:
-    """Each law's answers on one training."""
-    return {
-        "tokens": found.batches[0].target.tokens,
-        "tokens_origin": found.batches[0].origin,
-        "loss": {
-            s.goal.loss_law.name: {
-                "loss_nats": s.goal.target.loss, "least_loss_nats": s.least, "compute_optimal_tokens": s.optimal_tokens,
-            }
-            for s in found.losses
-        },
-        "critical_batch": {
-            g.batch_law.name: {
-                "tokens": g.critical, "sequences": g.critical / seq_len, "overhead_there": g.batch_law.overhead,
-                "scale_tokens": g.scale, "extrapolated": any(w.startswith(g.batch_law.name) for w in g.warnings),
-            }
-            for g in found.batches
-        },
-        "compute_optimal": {
-            f.name: {
-                "compute_flop": f.compute_flop, "parameters": f.parameters, "batch_tokens": f.batch_tokens,
-                "steps": f.steps,
-            }
-            for f in found.fronts
-        },
-    }  # fmt: skip
-
-
-def comparison_view(found: Laws, seq_len: int) -> RenderableType:
+def comparison_view(r: Mapping[str, Any]) -> RenderableType:
     """Losses, critical batches and fronts, extrapolations marked."""
-    first = found.batches[0]
     loss = plain_table("loss law", "nats per token", "with unlimited data", "optimal tokens", numbers=(1, 2, 3))
-    for s in found.losses:
-        optimal = "-" if s.optimal_tokens is None else count_text(s.optimal_tokens)
-        loss.add_row(s.goal.loss_law.name, f"{s.goal.target.loss:.3f}", f"{s.least:.3f}", optimal)
+    for name, law in r["loss"].items():
+        optimal = law["compute_optimal_tokens"]
+        told = "-" if optimal is None else count_text(optimal)
+        loss.add_row(name, f"{law['loss_nats']:.3f}", f"{law['least_loss_nats']:.3f}", told)
     batch = plain_table(
         "critical batch", "tokens", "sequences", "samples there", "B_c tokens", "", numbers=(1, 2, 3, 4)
     )
-    for g in found.batches:
-        outside = any(w.startswith(f"{g.batch_law.name} ") for w in g.warnings)
+    for name, law in r["critical_batch"].items():
         batch.add_row(
-            g.batch_law.name, count_text(g.critical), f"{g.critical / seq_len:,.0f}", f"+{g.batch_law.overhead:.0%}",
-            count_text(g.scale), "extrapolated" if outside else "",
+            name, count_text(law["tokens"]), f"{law['sequences']:,.0f}", f"+{law['overhead_there']:.0%}",
+            count_text(law["scale_tokens"]), "extrapolated" if law["extrapolated"] else "",
         )  # fmt: skip
-    lines: list[RenderableType] = [
-        f"{count_text(first.target.tokens)} tokens, {first.origin}",
+    return stacked(
+        f"{count_text(r['tokens'])} tokens, {r['tokens_origin']}",
         "",
         loss,
         "",
@@ -89,10 +60,9 @@ def comparison_view(found: Laws, seq_len: int) -> RenderableType:
         "their least (McCandlish et al. 2018)",
         "",
         Text("The same compute along a compute-optimal front"),
-    ]
-    for f in found.fronts:
-        lines.append(
-            f"  {f.name}: {f.compute_flop:.3g} FLOP are best spent on {count_text(f.parameters)} parameters, "
-            f"{f.steps:,.0f} steps of {count_text(f.batch_tokens)} tokens"
-        )
-    return stacked(*lines)
+        *(
+            f"  {name}: {f['compute_flop']:.3g} FLOP are best spent on {count_text(f['parameters'])} parameters, "
+            f"{f['steps']:,.0f} steps of {count_text(f['batch_tokens'])} tokens"
+            for name, f in r["compute_optimal"].items()
+        ),
+    )

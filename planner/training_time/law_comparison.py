@@ -1,61 +1,48 @@
 """Every law on one training: losses, critical batches, and compute-optimal fronts."""
 
-from dataclasses import dataclass
+from typing import Any
 
 from planner.models import Transformer
 from planner.scaling.batch import compute_optimal
-from planner.scaling.laws import get_compute_optimal, get_loss_law, read_laws
+from planner.scaling.laws import get_compute_optimal, read_laws
 from planner.scaling.loss import compute_optimal_tokens, least_loss
 from planner.training_time.goal import Goal, goal
 
 
-@dataclass(frozen=True, kw_only=True)
-class LossSays:
-    """Loss after the tokens, what unlimited data would reach, and the tokens that make the best of the compute.
-
-    In nats per token; optimal_tokens None for a law without an optimum.
-    """
-
-    goal: Goal
-    least: float
-    optimal_tokens: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class FrontierSays:
-    """The best use of 6 N D FLOP by a compute-optimal front: parameters, batch in tokens, steps at that batch."""
-
-    name: str
-    compute_flop: float
-    parameters: float
-    batch_tokens: float
-    steps: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Laws:
-    """All laws on one training; each of `batches` carries its own critical batch."""
-
-    losses: tuple[LossSays, ...]
-    batches: tuple[Goal, ...]
-    fronts: tuple[FrontierSays, ...]
-
-
-def compare_laws(model: Transformer, tokens: float | None = None) -> Laws:
-    """Each law's answer on a model trained on so many tokens, or on the compute-optimal ones.
+def compare_laws(model: Transformer, tokens: float | None = None) -> dict[str, Any]:
+    """Each law's answers on a model trained on so many tokens, or on the compute-optimal ones (docs/json.md).
 
     Raises InputError for tokens out of range.
     """
-    losses = []
-    for name in read_laws().loss:
-        law, aim = get_loss_law(name), goal(model, tokens=tokens, loss_law=name)
-        size = aim.target.size(law)
-        optimal = float(compute_optimal_tokens(law, size)) if law.form == "sum-of-powers" else None
-        losses.append(LossSays(goal=aim, least=float(least_loss(law, size)), optimal_tokens=optimal))
-    batches = tuple(goal(model, tokens=tokens, batch_law=name) for name in read_laws().critical_batch)
-    fronts = []
-    for name in read_laws().compute_optimal:
-        flop = batches[0].target.compute_flop
-        best = compute_optimal(get_compute_optimal(name), flop)
-        fronts.append(FrontierSays(name=name, compute_flop=flop, **{k: float(v) for k, v in best.items()}))
-    return Laws(losses=tuple(losses), batches=batches, fronts=tuple(fronts))
+    laws = read_laws()
+    batches = {name: goal(model, tokens=tokens, batch_law=name) for name in laws.critical_batch}
+    first = next(iter(batches.values()))
+    return {
+        "model": model.name, "seq_len": int(model.seq_len), "tokens": first.target.tokens,
+        "tokens_origin": first.origin,
+        "loss": {name: _loss(goal(model, tokens=tokens, loss_law=name)) for name in laws.loss},
+        "critical_batch": {name: _batch(aim, model.seq_len) for name, aim in batches.items()},
+        "compute_optimal": {name: _front(name, first.target.compute_flop) for name in laws.compute_optimal},
+    }  # fmt: skip
+
+
+def _loss(aim: Goal) -> dict[str, Any]:
+    """Loss after the tokens, what unlimited data would reach, and the tokens that make the best of the compute."""
+    law, size = aim.loss_law, aim.target.size(aim.loss_law)
+    optimal = float(compute_optimal_tokens(law, size)) if law.form == "sum-of-powers" else None  # else it has none
+    least = float(least_loss(law, size))
+    return {"loss_nats": aim.target.loss, "least_loss_nats": least, "compute_optimal_tokens": optimal}
+
+
+def _batch(aim: Goal, seq_len: int) -> dict[str, Any]:
+    law = aim.batch_law
+    return {
+        "tokens": aim.critical, "sequences": aim.critical / seq_len, "overhead_there": law.overhead,
+        "scale_tokens": aim.scale, "extrapolated": any(w.startswith(law.name) for w in aim.warnings),
+    }  # fmt: skip
+
+
+def _front(name: str, flop: float) -> dict[str, float]:
+    """The best use of 6 N D FLOP by a compute-optimal front: parameters, batch in tokens, steps at that batch."""
+    best = compute_optimal(get_compute_optimal(name), flop)
+    return {"compute_flop": flop} | {key: float(best[key]) for key in ("parameters", "batch_tokens", "steps")}

@@ -1,6 +1,6 @@
 """Logs of training runs: each framework's own text, hostile files, and the way from a log to an anchored answer.
 
-The samples are written after what the frameworks' formatters print (`planner.imports.log_formats` says where).
+The samples are written after what the frameworks' formatters print (`log_formats.toml` says where).
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from planner.base.errors import FileFormatError, InputError
-from planner.imports.log_formats import log_formats
-from planner.imports.run_log import read_log
+from planner.imports.run_log import log_formats, read_log
 from planner.validation import read_runs
 from tests.cli.test_cli import planner
 
