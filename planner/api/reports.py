@@ -17,7 +17,7 @@ from planner.api.training import MOST_GPUS
 from planner.base.errors import LayoutError
 from planner.base.files import write_text
 from planner.exporters.plan_export import TARGETS, export_plan
-from planner.report.plan_report import Curve, ExportText, PlanReport, shown_layouts
+from planner.report.plan_report import Curve, PlanReport, shown_layouts
 from planner.report.tables import question_title
 from planner.search import Fixed, Recommendation
 from planner.search.scan import sample
@@ -125,26 +125,26 @@ def _training(setup: Setup, found: Recommendation, aim: Goal) -> Curve:
     return Curve(found=None, none="", case=case, own=own)
 
 
-def exported(plan: Plan) -> list[ExportText]:
-    """The recommended plan as JSON and as every framework's file, or why a framework can't run it."""
+def exported(plan: Plan) -> list[dict[str, Any]]:
+    """The recommended plan as JSON and as every framework's file, or why a framework can't run it (`PlanReport`)."""
     if not len(plan):
         return []
     record, best = plan.to_dict(), plan.best.as_plan()
     text = json.dumps(record | {"best": record["best"][:1], "pareto_front": []}, indent=2, allow_nan=False) + "\n"
     note = "As planner recommend --save writes it, with the best layout alone: planner export reads it."
-    out = [ExportText(name="Plan (JSON)", filename="plan.json", text=text, notes=(note,))]
+    out = [{"name": "Plan (JSON)", "file": "plan.json", "text": text, "notes": [note]}]
     for target in TARGETS.values():
-        name = target.name if any(x.name == target.title for x in out) else target.title
+        name = target.name if any(x["name"] == target.title for x in out) else target.title
         file = Path(target.name + target.suffix)
         try:
             done = export_plan(best, target, path=file)
         except LayoutError as error:
-            out.append(ExportText(name=name, filename=file.name, text="", notes=(str(error),)))
+            out.append({"name": name, "file": file.name, "text": "", "notes": [str(error)]})
             continue
-        notes = tuple(f"Not in {target.title}: {note}." for note in done.notes)
-        notes += (f"WARNING: {done.warning}",) if done.warning else ()
-        out.append(ExportText(name=name, filename=file.name, text=done.text, notes=notes))
+        notes = [f"Not in {target.title}: {note}." for note in done.notes]
+        notes += [f"WARNING: {done.warning}"] if done.warning else []
+        out.append({"name": name, "file": file.name, "text": done.text, "notes": notes})
         for path, beside in done.companions.items():
             if len(beside) <= LARGEST_COMPANION:
-                out.append(ExportText(name=path.name, filename=path.name, text=beside))
+                out.append({"name": path.name, "file": path.name, "text": beside, "notes": []})
     return out

@@ -23,19 +23,6 @@ MOST_TOP, MOST_FRONT = 10, 30
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportText:
-    """A plan in another tool's words: which tool, a file's name and text, and what that tool can't express.
-
-    No text: the tool can't run it, for the reason in the notes.
-    """
-
-    name: str
-    filename: str
-    text: str
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
 class Curve:
     """The reader's own training, and the shortest time against accelerators.
 
@@ -57,8 +44,9 @@ class PlanReport:
     steps: simulated steps by the layout's row in the recommendation's table; intervals_s: for each row that is shown
     between which seconds its measured step lies in 80 % of such cases, if that is known; trust: how far predictions
     have been from measured runs. answers: the records of `Plan.why`; reasons: what the nearest other
-    decisions would cost, a sentence each. command: the line that made this report, by
-    planner of that version.
+    decisions would cost, a sentence each. exports: the plan in other tools' words, each tool's `name`, a `file`'s name
+    and `text` (none: the tool can't run it), and `notes` on what it can't express. command: the line that made this
+    report, by planner of that version.
     """
 
     version: str
@@ -72,7 +60,7 @@ class PlanReport:
     accuracy: Accuracy
     trust: str
     curve: Curve | None = None
-    exports: Sequence[ExportText] = ()
+    exports: Sequence[dict[str, Any]] = ()
     answers: Sequence[dict[str, Any]] = ()
     reasons: Sequence[str] = ()
 

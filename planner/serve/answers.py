@@ -19,7 +19,7 @@ from planner.imports.deepspeed import deepspeed_run
 from planner.imports.megatron import megatron_run
 from planner.imports.torchtitan import torchtitan_run
 from planner.report.html import html_page
-from planner.report.html.record import answer_record, export_records, report_record, timeline_text
+from planner.report.html.record import answer_record, report_record, timeline_text
 from planner.report.plan_report import shown_layouts
 from planner.report.tables import layout_text
 from planner.serve.fields import CHANGED, SEQUENCES
@@ -62,7 +62,7 @@ def why(planned: Planned, *, wanted: str) -> str:
 
 def beside(planned: Planned) -> str:
     """The parts that take searches of their own: costs of the nearest other decisions, a sentence each; exports."""
-    return _json({"reasons": reasons(planned.plan), "exports": export_records(exported(planned.plan))})
+    return _json({"reasons": reasons(planned.plan), "exports": exported(planned.plan)})
 
 
 def timeline(planned: Planned, *, row: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 from planner.api.recommended import search_plan
 from planner.question import load_setup
 from planner.report.html import html_page
-from planner.report.plan_report import ExportText, PlanReport
+from planner.report.plan_report import PlanReport
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>$title ${x} \u2028'\"&amp;"
 
@@ -23,9 +23,9 @@ def small_report(*, curve: bool = False, **restrictions: Any) -> PlanReport:
     )  # fmt: skip
     made = plan.gathered("planner recommend llama-13b", curve=curve, tokens=1e11, loss=None)
     exports = [
-        ExportText(name="Plan", filename="plan.json", text='{"dp": 1}\n'),
-        ExportText(name="Other", filename="other.sh", text="run me\n", notes=("not all is said",)),
-        ExportText(name="Third", filename="third.sh", text="", notes=("it has no pipeline",)),
+        {"name": "Plan", "file": "plan.json", "text": '{"dp": 1}\n', "notes": []},
+        {"name": "Other", "file": "other.sh", "text": "run me\n", "notes": ["not all is said"]},
+        {"name": "Third", "file": "third.sh", "text": "", "notes": ["it has no pipeline"]},
     ]
     return replace(made, version="0", title="llama-13b on 16 GPUs", exports=exports)
 
@@ -46,7 +46,7 @@ def hostile(report) -> PlanReport:
             accelerator=replace(cluster.accelerator, name=HOSTILE),
         ),
     )  # fmt: skip
-    exports = [ExportText(name=HOSTILE, filename=HOSTILE, text=HOSTILE, notes=(HOSTILE,))]
+    exports = [{"name": HOSTILE, "file": HOSTILE, "text": HOSTILE, "notes": [HOSTILE]}]
     return replace(report, title=HOSTILE, command=HOSTILE, setup=setup, exports=exports)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ import numpy as np
 from planner.base.units import GIB
 from planner.models import counts
 from planner.report.html.timelines import packed, timeline_record
-from planner.report.plan_report import Curve, ExportText, PlanReport, shown_layouts
+from planner.report.plan_report import Curve, PlanReport, shown_layouts
 from planner.report.records import estimate_record, figure_sources
 from planner.report.tables import PARTS, chance_text, counted_lines, layout_text, reason_lines, shown_mfu
 from planner.report.training import finite, goal_lines, taken_by
@@ -57,14 +56,9 @@ def report_record(report: PlanReport) -> dict[str, Any]:
         "curve": None if report.curve is None else _curve(report.curve, report),
         "mfu_shown": list(shown_mfu(report.setup.model)),
         "figures": [list(row) for row in figure_sources(cluster)],
-        "exports": export_records(report.exports),
+        "exports": report.exports,
     }
     return {key: _rounded(value) for key, value in record.items()}
-
-
-def export_records(exports: Sequence[ExportText]) -> list[dict[str, Any]]:
-    """The plan in other tools' words."""
-    return [{"name": x.name, "file": x.filename, "text": x.text, "notes": list(x.notes)} for x in exports]
 
 
 def _rounded(value: Any) -> Any:
