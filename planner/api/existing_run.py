@@ -18,9 +18,10 @@ from planner.imports.megatron import megatron_run
 from planner.imports.run import ExistingRun
 from planner.question import load_setup
 from planner.report.difference import differing
-from planner.report.imported import Review, Suggestion, review_record, review_view
+from planner.report.imported import Review, review_record, review_view
 from planner.search import default_attention, recommend
 from planner.search.neighbours import one_change
+from planner.step.estimate import Estimate
 from planner.step.timeline.timed import timed_estimate
 
 WORTH_IT = 0.005
@@ -85,27 +86,24 @@ def _review(run: ExistingRun, target: Target) -> Review:
         best = timed_estimate(run.profile, found.estimate.layouts.take(found.best[:1]))
     fits, step = bool(own.fits[0]), float(own.step_time_s[0])
     helps = [
-        s for s in _suggestions(run, request.fixed)
-        if s.fits and (not fits or s.step_time_s < (1.0 - WORTH_IT) * step)
+        (text, changed) for text, changed in _suggestions(run, request.fixed)
+        if changed.fits[0] and (not fits or changed.step_time_s[0] < (1.0 - WORTH_IT) * step)
     ]  # fmt: skip
-    return Review(asked=run, run=own, best=best, suggestions=sorted(helps, key=lambda s: s.step_time_s))
+    return Review(asked=run, run=own, best=best, suggestions=sorted(helps, key=lambda pair: pair[1].step_time_s[0]))
 
 
-def _suggestions(run: ExistingRun, runnable: Any) -> list[Suggestion]:
+def _suggestions(run: ExistingRun, runnable: Any) -> list[tuple[str, Estimate]]:
     """Single changes of the layout, and of what the run has turned off."""
-    setup = run.setup
-    row = run.layouts.row(0)
+    setup, row = run.setup, run.layouts.row(0)
     out = []
     for what, names in run.switches.items():
         on = replace(setup.framework, **{name: getattr(run.profile.framework, name) for name in names})
-        out.append(
-            Suggestion(text=f"turn on {what}", estimate=timed_estimate(replace(setup, framework=on), run.layouts))
-        )
+        out.append((f"turn on {what}", timed_estimate(replace(setup, framework=on), run.layouts)))
     kernel = default_attention(setup.cluster).name.lower()
     changed = one_change(setup, run.layouts, runnable, kernel)
     if changed is not None:
         for i, fields in enumerate(changed.changes):
             told = differing(row, row | fields)
             text = ", ".join(f"{key} {value_text(row[key])} -> {value_text(fields[key])}" for key in told)
-            out.append(Suggestion(text=text, estimate=changed.estimate.take([i])))
+            out.append((text, changed.estimate.take([i])))
     return out

@@ -84,7 +84,7 @@ def gather_report(
 
 def write_report(path: Path, report: PlanReport) -> None:
     """Write a report as a page. Raises OutputError if the path can't be written."""
-    from planner.report.html import html_page
+    from planner.report.html.page import html_page
 
     write_text(path, html_page(report))
 

@@ -15,7 +15,7 @@ from planner.choices.table import CHOICES
 from planner.cli import completion as complete
 from planner.cli.choices import replaces
 from planner.cli.process import keep_freed_memory, share_processors, started_by_mpirun
-from planner.cli.train_outcome import After, finish
+from planner.cli.train_outcome import finish
 from planner.cli.train_plan import Choices, make_training, read_plan
 
 if TYPE_CHECKING:
@@ -90,10 +90,10 @@ def command(
             checkpoint_every=checkpoint_every, noise_every=10 if noise_scale else 0,
         )  # fmt: skip
 
-    _run(engine, device, precision, prepare, After(trace=trace, json=json))
+    _run(engine, device, precision, prepare, trace, json)
 
 
-def _run(engine: str, device: str, precision: str, prepare: Any, after: After) -> None:
+def _run(engine: str, device: str, precision: str, prepare: Any, trace: Path | None, json: bool) -> None:
     """Start the ranks; the first prints."""
     from planner.trainer.arrays import xp_for
     from planner.trainer.loop import train
@@ -106,13 +106,13 @@ def _run(engine: str, device: str, precision: str, prepare: Any, after: After) -
             raise InputError(f"the layout has {ranks} ranks; allowed: {MOST_SERIAL_RANKS} with the engine serial")
 
         def rank(c: Any) -> Any:
-            return train(c, training, _reporter(training, quiet=after.json or c.rank > 0))
+            return train(c, training, _reporter(training, quiet=json or c.rank > 0))
 
         try:
             measured = run_serial(xp, training.task.num_ranks, rank)[0]
         except MemoryError as error:
             raise ExecutionError(f"{_OUT_OF_MEMORY} ({error})") from None
-        finish(training, measured, engine, after)
+        finish(training, measured, engine, trace, json)
         return
     if engine not in ("mpi", "nccl"):
         raise InputError(f"engine is {engine!r}; allowed: serial, mpi, nccl")
@@ -123,9 +123,9 @@ def _run(engine: str, device: str, precision: str, prepare: Any, after: After) -
     communicator = NCCLCommunicator(xp) if engine == "nccl" else MPICommunicator(xp)
     try:
         training = _prepared(communicator, prepare)
-        measured = train(communicator, training, _reporter(training, quiet=after.json or communicator.rank > 0))
+        measured = train(communicator, training, _reporter(training, quiet=json or communicator.rank > 0))
         if communicator.rank == 0:
-            finish(training, measured, engine, after)
+            finish(training, measured, engine, trace, json)
     except typer.Exit:
         raise
     except BaseException as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,21 +12,13 @@ if TYPE_CHECKING:
     from planner.trainer.task import Task
 
 
-@dataclass(frozen=True, kw_only=True)
-class After:
-    """The outputs to write once a run has ended."""
-
-    trace: Path | None
-    json: bool
-
-
-def finish(training: Training, measured: Measured, engine: str, after: After) -> None:
+def finish(training: Training, measured: Measured, engine: str, trace: Path | None, json: bool) -> None:
     """Prints the run as a table or as JSON, and writes its trace where asked for."""
     task, times = training.task, measured.step_time_s
-    if after.trace is not None and times:
-        write_measured_trace(after.trace, task, measured)
+    if trace is not None and times:
+        write_measured_trace(trace, task, measured)
     record = _record(training, measured, engine)
-    if after.json:
+    if json:
         o.print_json(record)
         return
     from planner.report.plain_table import plain_table

@@ -23,35 +23,17 @@ MOST_SHOWN = 5
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Suggestion:
-    """A single change of a run: in words, and what is estimated with it (a table of one)."""
-
-    text: str
-    estimate: Estimate
-
-    @property
-    def step_time_s(self) -> float:
-        """Seconds of a step with the change."""
-        return float(self.estimate.step_time_s[0])
-
-    @property
-    def fits(self) -> bool:
-        """Whether the run fits in memory with the change."""
-        return bool(self.estimate.fits[0])
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
 class Review:
     """The review of a run.
 
     asked: the run; run: it, estimated (a table of one); best: the best that its framework can run, None where nothing
-    fits. suggestions: single changes that help, the one with the largest gain first.
+    fits. suggestions: single changes that help, in words and estimated, the one with the largest gain first.
     """
 
     asked: ExistingRun
     run: Estimate
     best: Estimate | None
-    suggestions: Sequence[Suggestion]
+    suggestions: Sequence[tuple[str, Estimate]]
 
 
 def review_view(review: Review, run: RenderableType) -> RenderableType:
@@ -71,22 +53,22 @@ def review_record(review: Review, cluster: Cluster) -> dict[str, Any]:
         "best_runnable": None if review.best is None else estimate_record(review.best, 0, cluster),
         "single_changes": [
             {
-                "change": s.text,
-                "step_time_s": s.step_time_s,
-                "memory_gib": float(s.estimate.memory_bytes[0]) / GIB,
-                "fits": s.fits,
-                "gain": _gain(review, s.step_time_s),
+                "change": text,
+                "step_time_s": float(changed.step_time_s[0]),
+                "memory_gib": float(changed.memory_bytes[0]) / GIB,
+                "fits": bool(changed.fits[0]),
+                "gain": _gain(review, changed),
             }
-            for s in review.suggestions
+            for text, changed in review.suggestions
         ],
         "unknown": list(review.asked.unknown),
         "ignored": review.asked.ignored,
     }
 
 
-def _gain(review: Review, step_time_s: float) -> float:
+def _gain(review: Review, other: Estimate) -> float:
     """The share of the run's step that is saved."""
-    return 1.0 - step_time_s / float(review.run.step_time_s[0])
+    return 1.0 - float(other.step_time_s[0]) / float(review.run.step_time_s[0])
 
 
 def _beside(review: Review) -> list[RenderableType]:
@@ -104,7 +86,7 @@ def _beside(review: Review) -> list[RenderableType]:
     if review.best is None:
         out.append("  Nothing that it can run fits in memory.")
         return out
-    gain = _gain(review, float(review.best.step_time_s[0]))
+    gain = _gain(review, review.best)
     if not review.run.fits[0]:
         out.append("  This run does not fit in memory; the best does.")
     elif gain < 0.005:
@@ -123,10 +105,10 @@ def _first(review: Review) -> list[RenderableType]:
         said = "No single change gains 0.5 %." if fits else "No single change makes it fit."
         return [Text("Change first", style="bold"), f"  {said}", ""]
     table = plain_table("change", "step s", "gain", "GiB", "fits", numbers=(1, 2, 3, 4))
-    for s in review.suggestions[:MOST_SHOWN]:
+    for text, changed in review.suggestions[:MOST_SHOWN]:
         table.add_row(
-            Text(s.text), f"{s.step_time_s:.4g}", f"{_gain(review, s.step_time_s):.1%}" if fits else "fits",
-            f"{s.estimate.memory_bytes[0] / GIB:.1f}", chance_text(float(s.estimate.fit_chance[0])),
+            Text(text), f"{changed.step_time_s[0]:.4g}", f"{_gain(review, changed):.1%}" if fits else "fits",
+            f"{changed.memory_bytes[0] / GIB:.1f}", chance_text(float(changed.fit_chance[0])),
         )  # fmt: skip
     head = "Change first" if fits else "Change first: each of these makes it fit"
     return [Text(head, style="bold"), table, ""]

@@ -18,7 +18,7 @@ from planner.hardware import cluster_figures
 from planner.imports.deepspeed import deepspeed_run
 from planner.imports.megatron import megatron_run
 from planner.imports.torchtitan import torchtitan_run
-from planner.report.html import html_page
+from planner.report.html.page import html_page
 from planner.report.html.record import answer_record, report_record, timeline_text
 from planner.report.plan_report import shown_layouts
 from planner.report.tables import layout_text

@@ -17,14 +17,9 @@ from planner.trainer.parameters import Parameter, Unit, Views
 from planner.trainer.tensor_parallel import Region
 
 
-def tokens_unit(model: Transformer, shared: bool = False) -> Unit:
-    """The table of tokens, which a tied head uses again."""
-    return Unit("tokens", (Parameter(name="tokens", shape=(model.vocab, model.hidden), tp_axis=0),), shared=shared)
-
-
-def head_unit(model: Transformer, shared: bool = False) -> Unit:
-    """The table of a head that is not tied."""
-    return Unit("head", (Parameter(name="head", shape=(model.vocab, model.hidden), tp_axis=0),), shared=shared)
+def table_unit(model: Transformer, name: str, shared: bool = False) -> Unit:
+    """A row a word: the table of `tokens`, which a tied head uses again, or of a `head` that is not tied."""
+    return Unit(name, (Parameter(name=name, shape=(model.vocab, model.hidden), tp_axis=0),), shared=shared)
 
 
 @dataclass(frozen=True)
@@ -70,7 +65,7 @@ class Embedding(Layer):
 
     def __init__(self, setting: Setting, shared: bool = False) -> None:
         self.setting, self.shared = setting, shared
-        units = [] if shared else [tokens_unit(setting.model)]
+        units = [] if shared else [table_unit(setting.model, "tokens")]
         if setting.model.max_positions:
             shape = (setting.model.max_positions, setting.model.hidden)
             units.append(Unit("positions", (Parameter(name="positions", shape=shape),)))
@@ -112,7 +107,7 @@ class Head(Layer):
         model = setting.model
         last = Unit("norm", tuple(norm_parameters("norm", model)))
         self.table = "tokens" if model.tied else "head"
-        self.units = (last,) if shared else (last, tokens_unit(model) if model.tied else head_unit(model))
+        self.units = (last,) if shared else (last, table_unit(model, self.table))
 
     def forward(self, parameters: Views, x_bsh: Array, part: SliceOf) -> tuple[Array, Any]:
         """See `Layer`; the output is the loss, kept with the gradient by the logits, unless the head is shared."""

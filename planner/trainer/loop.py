@@ -13,6 +13,7 @@ import numpy as np
 
 from planner.base.errors import ExecutionError, InputError
 from planner.schedules.operations import KINDS
+from planner.trainer.arrays import on_host
 from planner.trainer.asynchronous import Staleness, run_asynchronously
 from planner.trainer.checkpoint import load_checkpoint, save_checkpoint
 from planner.trainer.communicator import Communicator
@@ -181,6 +182,4 @@ def _collect(worker: Worker, measured: Measured) -> None:
 
 
 def _gathered(communicator: Communicator, mine: Any, world: Any) -> Any:
-    from planner.trainer.arrays import on_host
-
     return on_host(communicator.all_gather(communicator.xp.asarray(mine), world))

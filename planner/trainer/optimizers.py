@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.base.errors import ExecutionError
+from planner.base.errors import ExecutionError, UnknownNameError
 from planner.trainer.arrays import Array
 
 State = dict[str, Array]
@@ -106,8 +106,6 @@ class Adam(Optimizer):
 
 def make_optimizer(name: str, learning_rate: float, weight_decay: float) -> Optimizer:
     """An optimizer by name. Raises UnknownNameError if none has that name."""
-    from planner.base.errors import UnknownNameError
-
     if name == "sgd":
         return SGD(learning_rate=learning_rate)
     if name in ("adam", "adamw"):

@@ -164,10 +164,7 @@ class SerialCommunicator(Communicator):
         return self._meet(x, group, f"all_reduce {operation}", reduce)
 
     def _all_gather(self, x: Array, group: RankGroup, axis: int) -> Array:
-        def gather(xs: list[Array]) -> list[Array]:
-            return [self.xp.concatenate(xs, axis=axis) for _ in xs]
-
-        return self._meet(x, group, "all_gather", gather)
+        return self._meet(x, group, "all_gather", lambda xs: [self.xp.concatenate(xs, axis=axis) for _ in xs])
 
     def _reduce_scatter(self, x: Array, group: RankGroup, axis: int) -> Array:
         def scatter(xs: list[Array]) -> list[Array]:

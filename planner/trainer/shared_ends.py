@@ -23,7 +23,7 @@ from planner.models import Transformer
 from planner.trainer.arrays import Array, num_bytes, wide
 from planner.trainer.communicator import Communicator
 from planner.trainer.cross_entropy import Softmax, logits_gradient, of_all, softmax
-from planner.trainer.embedding_head import head_unit, look_up, looked_up, tokens_unit
+from planner.trainer.embedding_head import look_up, looked_up, table_unit
 from planner.trainer.functions import product, product_input_gradient
 from planner.trainer.layer import Product, Setting, SliceOf
 from planner.trainer.mesh import Mesh
@@ -39,7 +39,7 @@ KIND = "vocabulary"
 
 def shared_units(model: Transformer) -> list[Unit]:
     """The tables of tokens and, unless it is tied, of the head."""
-    return [tokens_unit(model, shared=True)] + ([] if model.tied else [head_unit(model, shared=True)])
+    return [table_unit(model, name, shared=True) for name in (["tokens"] if model.tied else ["tokens", "head"])]
 
 
 @dataclass

@@ -10,7 +10,7 @@ import pytest
 
 from planner.api.recommended import search_plan
 from planner.question import load_setup
-from planner.report.html import html_page
+from planner.report.html.page import html_page
 from planner.report.plan_report import PlanReport
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>$title ${x} \u2028'\"&amp;"

@@ -12,8 +12,7 @@ import pytest
 
 from planner.api.recommended import search_plan
 from planner.question import load_setup
-from planner.report.html import html_page
-from planner.report.html.page import script_json
+from planner.report.html.page import html_page, script_json
 from planner.report.html.record import report_record
 from planner.report.html.timelines import timeline_record
 from planner.report.plan_report import shown_layouts
