@@ -1,6 +1,9 @@
 """Shapes of a transformer are possible if every size is in its range, and sizes agree with one another."""
 
+from collections.abc import Iterator
 from dataclasses import fields
+from itertools import chain
+from typing import Any
 
 from planner.base.errors import InputError, shown
 from planner.models.transformer import Transformer
@@ -21,8 +24,8 @@ def check(model: Transformer) -> Transformer:
     Raises InputError if a size is not a whole number in range, or sizes contradict each other; names the field.
     """
     _check_fields(model)
-    for contradiction in (_layers, _parallel, _windows, _state_space, _experts, _latent_attention, _routing):
-        if text := contradiction(model):
+    for broken, text in chain(_of_layers(model), _of_experts(model)):
+        if broken:
             raise InputError(f"model {model.name}: {text}")
     if _rough_params(model) > MOST_PARAMS:
         raise InputError(f"model {model.name}: its sizes make over 1e18 parameters; allowed: fewer")
@@ -47,91 +50,70 @@ def _check_fields(m: Transformer) -> None:
             raise InputError(f"model {m.name}: {name} is {getattr(m, name)!r}; allowed: true or false")
 
 
-def _layers(m: Transformer) -> str:
-    """A contradiction in the number of layers and heads; empty if there is none."""
-    if m.num_heads % m.num_kv_heads:
-        return f"num_heads {m.num_heads} isn't a multiple of num_kv_heads {m.num_kv_heads}"
+Contradictions = Iterator[tuple[Any, str]]
+"""Whether sizes contradict each other, and what is then said."""
+
+
+def _of_layers(m: Transformer) -> Contradictions:
+    yield m.num_heads % m.num_kv_heads, f"num_heads {m.num_heads} isn't a multiple of num_kv_heads {m.num_kv_heads}"
     for one, other in (
         ("num_dense_layers", "num_mixer_only_layers"),
         ("num_ssm_layers", "num_mlp_only_layers"),
         ("num_mixer_only_layers", "num_mlp_only_layers"),
     ):
         some, more = getattr(m, one), getattr(m, other)
-        if some + more > m.num_layers:
-            return f"{one} {some} and {other} {more} are over num_layers {m.num_layers}"
-    return ""
-
-
-def _parallel(m: Transformer) -> str:
-    """A contradiction of attention and MLP side by side."""
-    if m.parallel_block and m.num_dense_layers < m.num_layers:
-        return "parallel_block is True; allowed: False, for not every layer has attention and a dense MLP"
-    if m.parallel_norms and not m.parallel_block:
-        return "parallel_norms is True; allowed: False, for parallel_block is False"
-    return ""
-
-
-def _windows(m: Transformer) -> str:
-    """A contradiction in the layers with a sliding window."""
-    if m.num_window_layers <= m.num_attention_layers and bool(m.num_window_layers) == bool(m.window):
-        return ""
-    return (
+        yield some + more > m.num_layers, f"{one} {some} and {other} {more} are over num_layers {m.num_layers}"
+    yield (
+        m.parallel_block and m.num_dense_layers < m.num_layers,
+        "parallel_block is True; allowed: False, for not every layer has attention and a dense MLP",
+    )
+    yield (
+        m.parallel_norms and not m.parallel_block,
+        "parallel_norms is True; allowed: False, for parallel_block is False",
+    )
+    yield (
+        m.num_window_layers > m.num_attention_layers or bool(m.num_window_layers) != bool(m.window),
         f"num_window_layers {m.num_window_layers} and window {m.window}; allowed: both 0, or a window >= 1 "
-        f"in 1 to {m.num_attention_layers} layers, those with attention"
+        f"in 1 to {m.num_attention_layers} layers, those with attention",
+    )
+    sizes = {name: getattr(m, name) for name in SSM_SIZES}
+    yield (
+        m.num_ssm_layers and (min(sizes.values()) < 1 or m.ssm_heads % m.ssm_groups),
+        "state-space layers need every ssm size >= 1 and ssm_heads a multiple of ssm_groups; got "
+        + ", ".join(f"{name} {size}" for name, size in sizes.items()),
     )
 
 
-def _state_space(m: Transformer) -> str:
-    """A contradiction in the sizes of state-space layers."""
-    if not m.num_ssm_layers or (min(getattr(m, name) for name in SSM_SIZES) >= 1 and not m.ssm_heads % m.ssm_groups):
-        return ""
-    got = ", ".join(f"{name} {getattr(m, name)}" for name in SSM_SIZES)
-    return f"state-space layers need every ssm size >= 1 and ssm_heads a multiple of ssm_groups; got {got}"
-
-
-def _experts(m: Transformer) -> str:
-    """A contradiction in the MLPs, dense and of experts, and what belongs to either."""
-    if m.num_mtp_layers and m.num_mixer_only_layers == m.num_layers:
-        return f"num_mtp_layers is {m.num_mtp_layers}; allowed: 0, for no layer has an MLP"
-    if m.num_dense_layers and not m.ffn:
-        return "ffn is 0; allowed: 1 or more, for there are dense layers"
+def _of_experts(m: Transformer) -> Contradictions:
+    """Of the MLPs, dense and of experts, and what belongs to either; of latent attention."""
+    no_mlp = m.num_mtp_layers and m.num_mixer_only_layers == m.num_layers
+    yield no_mlp, f"num_mtp_layers is {m.num_mtp_layers}; allowed: 0, for no layer has an MLP"
+    yield m.num_dense_layers and not m.ffn, "ffn is 0; allowed: 1 or more, for there are dense layers"
     sparse = m.num_dense_layers + m.num_mixer_only_layers < m.num_layers
-    if sparse and not (m.moe_ffn and 0 < m.top_k <= m.num_experts):
-        return (
-            f"sparse layers need moe_ffn >= 1 and 1 <= top_k <= num_experts; "
-            f"got moe_ffn {m.moe_ffn}, top_k {m.top_k}, num_experts {m.num_experts}"
-        )
+    yield (
+        sparse and not (m.moe_ffn and 0 < m.top_k <= m.num_experts),
+        f"sparse layers need moe_ffn >= 1 and 1 <= top_k <= num_experts; "
+        f"got moe_ffn {m.moe_ffn}, top_k {m.top_k}, num_experts {m.num_experts}",
+    )
     for name, without, owner, has_owner in (
         ("expert_bias", False, "experts", m.num_experts),
         ("clamped", False, "gated MLPs", m.gated),
         ("moe_latent", 0, "experts", m.num_experts),
     ):
-        if getattr(m, name) and not has_owner:
-            return f"{name} is {getattr(m, name)}; allowed: {without}, for there are no {owner}"
-    return ""
-
-
-def _latent_attention(m: Transformer) -> str:
-    """A contradiction in the sizes of latent attention."""
-    if not m.kv_lora_rank or (m.v_head_dim and m.qk_rope_head_dim < m.head_dim):
-        return ""
-    return (
+        value = getattr(m, name)
+        yield value and not has_owner, f"{name} is {value}; allowed: {without}, for there are no {owner}"
+    yield (
+        m.kv_lora_rank and not (m.v_head_dim and m.qk_rope_head_dim < m.head_dim),
         f"kv_lora_rank {m.kv_lora_rank} needs v_head_dim >= 1 and qk_rope_head_dim < head_dim; "
-        f"got v_head_dim {m.v_head_dim}, qk_rope_head_dim {m.qk_rope_head_dim}, head_dim {m.head_dim}"
+        f"got v_head_dim {m.v_head_dim}, qk_rope_head_dim {m.qk_rope_head_dim}, head_dim {m.head_dim}",
     )
-
-
-def _routing(m: Transformer) -> str:
-    """A contradiction in the groups that a token's experts lie in."""
-    if not (m.expert_groups or m.top_k_groups):
-        return ""
     size = m.num_experts // max(m.expert_groups, 1)
     fewest = -(-m.top_k // max(size, 1))
-    if m.num_experts == size * m.expert_groups and fewest <= m.top_k_groups < m.expert_groups:
-        return ""
-    return (
+    grouped = m.num_experts == size * m.expert_groups and fewest <= m.top_k_groups < m.expert_groups
+    yield (
+        (m.expert_groups or m.top_k_groups) and not grouped,
         f"expert_groups {m.expert_groups} and top_k_groups {m.top_k_groups}; allowed: both 0, or equal "
-        f"groups of num_experts {m.num_experts}, fewer of which hold top_k {m.top_k}"
+        f"groups of num_experts {m.num_experts}, fewer of which hold top_k {m.top_k}",
     )
 
 
