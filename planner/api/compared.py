@@ -7,7 +7,7 @@ from typing import Any
 
 from planner.api.answer import Answer
 from planner.api.existing_run import run_of_megatron
-from planner.plan_file import SavedPlan, read_plan
+from planner.plan_file import read_plan
 from planner.question import one_layout
 from planner.report.difference import difference_record, plans_view
 from planner.report.plots import draw_layouts, draw_rows
@@ -56,19 +56,12 @@ def compare_plans(
     Raises as `planner.plan_file.read_plan`.
     """
     plans = [read_plan(path, cluster=cluster, network=network, framework=framework) for path in (first, second)]
-    a, b = (_figures(plan) for plan in plans)
+    a, b = (estimate_record(timed_estimate(p.setup, p.layouts), 0, p.setup.cluster) | p.figures() for p in plans)
     titles = [question_title(p.setup, p.gpus, int(p.layouts.global_batch[0])) for p in plans]
     record = {"a": a, "b": b, "difference": difference_record(a, b)}
     names = (str(first), str(second))
     view = plans_view(names, (titles[0], titles[1]), a, b)
     return Answer("", record, view, partial(draw_layouts, "Two plans", a, b, series=names))
-
-
-def _figures(plan: SavedPlan) -> dict[str, Any]:
-    """The layout's record as the file has it, or its estimate where the file has no figures."""
-    setup = plan.setup
-    record = estimate_record(timed_estimate(setup, plan.layouts), 0, setup.cluster)
-    return record | plan.figures()
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from functools import cache
 from typing import Annotated, Any, get_origin, get_type_hints
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     Field,
@@ -21,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from planner.base.tables import StrictTable, refuse
+from planner.base.tables import StrictTable, refuse, rule
 from planner.hardware.declared import Declared, declared, movable
 
 
@@ -34,22 +33,9 @@ def _number(value: Any) -> float:
         raise refuse("a finite number") from None
 
 
-def _said(text: str) -> str:
-    if not text.strip():
-        raise refuse("text that says where the figure comes from")
-    return text
-
-
-def _printable(text: str) -> str:
-    if not text.isprintable():
-        raise refuse("characters that print")
-    return text
-
-
 Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
-Text = Annotated[StrictStr, Field(min_length=3), AfterValidator(_said)]
-
-
+Text = Annotated[StrictStr, Field(min_length=3), rule(str.strip, "text that says where the figure comes from")]
+Name = Annotated[StrictStr, Field(min_length=1, max_length=200), rule(str.isprintable, "characters that print")]
 OWN, UNSOURCED = "own-file", "a file of one's own, which names no source"
 
 
@@ -67,24 +53,6 @@ class Figure(StrictTable):
         if not isinstance(data, (dict, Figure)):
             raise refuse('a number, or { value = a number, source = "a key of [sources]" }')
         return data
-
-
-def _between(low: float, high: float) -> AfterValidator:
-    def check(figure: Figure) -> Figure:
-        if not low <= figure.value <= high:
-            raise refuse(f"a value from {low:g} to {high:g}")
-        return figure
-
-    return AfterValidator(check)
-
-
-def _whole(figure: Figure) -> Figure:
-    if figure.value != int(figure.value):
-        raise refuse("a whole number")
-    return figure
-
-
-Name = Annotated[StrictStr, Field(min_length=1, max_length=200), AfterValidator(_printable)]
 
 
 class Sourced(StrictTable):
@@ -136,8 +104,9 @@ class OneOrMore(StrictTable):
 
 def _checked(d: Declared) -> Any:
     """One figure in its range."""
-    checks = [_between(d.least, d.most), *([AfterValidator(_whole)] if d.whole else [])]
-    return Annotated[(Figure, *checks)]
+    rules = [rule(lambda f: d.least <= f.value <= d.most, f"a value from {d.least:g} to {d.most:g}")]
+    rules += [rule(lambda f: f.value == int(f.value), "a whole number")] if d.whole else []
+    return Annotated[(Figure, *rules)]
 
 
 def _optional(kind: Any, needed: bool) -> tuple[Any, Any]:

@@ -5,25 +5,19 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from planner.base.errors import FileFormatError, UnknownNameError
 from planner.base.files import is_path, read_toml, validate
-from planner.base.tables import StrictTable, refuse
+from planner.base.tables import StrictTable, rule
 
 SHIPPED = Path(__file__).with_name("laws.toml")
-
-
-def _ascending(pair: tuple[float, float]) -> tuple[float, float]:
-    if not 0 < pair[0] <= pair[1]:
-        raise refuse("two numbers above 0, the smaller first")
-    return pair
 
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Text = Annotated[str, Field(min_length=3)]
-Span = Annotated[tuple[float, float], AfterValidator(_ascending)]
+Span = Annotated[tuple[float, float], rule(lambda p: 0 < p[0] <= p[1], "two numbers above 0, the smaller first")]
 Mark = Literal["read", "recalled", "derived"]
 """How a figure is known: read in its source, recalled, or derived here."""
 

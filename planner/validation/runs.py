@@ -50,46 +50,38 @@ class MeasuredRun:
         return str(self.path.parent / name) if is_path(name, (".toml", ".json")) else name
 
 
-def _number(text: str, column: str) -> int | float:
-    value = float(text)
-    if not math.isfinite(value) or value < 0 or (column != "zero" and value == 0):
-        raise ValueError
-    if column in WHOLE + OPTIONAL_WHOLE:
-        if value != int(value) or value > 1e15:
-            raise ValueError
-        return int(value)
+def _cell(path: Path, line: int, column: str, text: str) -> Any:
+    """A cell's value by its column's type."""
+    text, where = text.strip(), f"{path}: line {line}: column {column} is"
+    if not text and column not in CHOICES and column in NEEDED:
+        raise FileFormatError(f"{where} empty; needed in every row: {', '.join(NEEDED)}")
+    if not text and "" in CHOICES.get(column, ("",)):
+        return None
+    value, allowed = _value(column, text)
+    if value is None:
+        raise FileFormatError(f"{where} {shown(text)}; allowed: {allowed}")
     return value
 
 
-def _cell(path: Path, line: int, column: str, text: str) -> Any:
-    """A cell's value by its column's type."""
-    text = text.strip()
-    if column in CHOICES and text not in CHOICES[column]:
-        allowed = ", ".join(c or "empty" for c in CHOICES[column])
-        raise FileFormatError(f"{path}: line {line}: column {column} is {shown(text)}; allowed: {allowed}")
-    if not text:
-        if column in NEEDED:
-            raise FileFormatError(
-                f"{path}: line {line}: column {column} is empty; needed in every row: {', '.join(NEEDED)}"
-            )
-        return None
+def _value(column: str, text: str) -> tuple[Any, str]:
+    """A text as a column's value, None where it can't be one; and what is allowed."""
+    if column in CHOICES:
+        return text if text in CHOICES[column] else None, ", ".join(c or "empty" for c in CHOICES[column])
     if column in (*TEXT, *OPTIONAL_TEXT):
-        if not text.isprintable() or len(text) > LONGEST_TEXT:
-            fault = f"allowed: up to {LONGEST_TEXT} characters that print"
-            raise FileFormatError(f"{path}: line {line}: column {column} is {shown(text)}; {fault}")
-        return text
+        prints = text.isprintable() and len(text) <= LONGEST_TEXT
+        return text if prints else None, f"up to {LONGEST_TEXT} characters that print"
     if column in FLAG:
-        if text.lower() not in ("true", "false"):
-            raise FileFormatError(f"{path}: line {line}: column {column} is {shown(text)}; allowed: true or false")
-        return text.lower() == "true"
+        return {"true": True, "false": False}.get(text.lower()), "true or false"
+    whole, least = column in WHOLE + OPTIONAL_WHOLE, "from 0" if column == "zero" else "above 0"
+    allowed = f"{'a whole number' if whole else 'a number'} {least}"
     try:
-        return _number(text, column)
+        value = float(text)
     except ValueError:
-        kind = "a whole number" if column in WHOLE + OPTIONAL_WHOLE else "a number"
-        least = "from 0" if column == "zero" else "above 0"
-        raise FileFormatError(
-            f"{path}: line {line}: column {column} is {shown(text)}; allowed: {kind} {least}"
-        ) from None
+        return None, allowed
+    fits = 0 <= value < math.inf and (value > 0 or column == "zero")
+    if not whole:
+        return value if fits else None, allowed
+    return int(value) if fits and value <= 1e15 and value == int(value) else None, allowed
 
 
 def runs_of(paths: Iterable[Path], wanted: str = "") -> list[MeasuredRun]:
