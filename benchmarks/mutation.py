@@ -136,7 +136,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 def put_in(mutant: Mutant) -> None:
     """Exchange the code of the running functions of the fault's file; defaults too, where the fault is in one."""
     file = str(mutant.path)
-    new = {code.co_qualname: code for code in _codes(compile(mutant.code, file, "exec"))}
+    new = {code.co_qualname: code for code in _codes(compile(mutant.code, file, "exec", dont_inherit=True))}
     living = [f for f in gc.get_objects() if type(f) is FunctionType and f.__code__.co_filename == file]
     changed = False
     for f in living:
@@ -151,7 +151,7 @@ def put_in(mutant: Mutant) -> None:
 def _put_in_defaults(mutant: Mutant, living: list[FunctionType]) -> None:
     name = mutant.name.removesuffix(".py").replace("/", ".")
     scratch = {"__name__": name, "__file__": str(mutant.path), "__package__": name.rpartition(".")[0]}
-    exec(compile(mutant.code, str(mutant.path), "exec"), scratch)
+    exec(compile(mutant.code, str(mutant.path), "exec", dont_inherit=True), scratch)
     found = {f.__qualname__: f for f in gc.get_objects() if type(f) is FunctionType and f.__globals__ is scratch}
     for f in living:
         if f.__qualname__ in found:

@@ -10,7 +10,7 @@ A cell may also name a sequence slice (``2F0.1``), and two operations that run a
 import re
 from pathlib import Path
 
-from planner.base.errors import FileFormatError, ScheduleError
+from planner.base.errors import FileFormatError, ScheduleError, shown
 from planner.base.files import read_csv
 from planner.schedules.dependencies import dependencies
 from planner.schedules.operations import Operation, Order
@@ -18,8 +18,6 @@ from planner.schedules.operations import Operation, Order
 _OVERLAP = re.compile(r"\(([^()]*)\)OVERLAP_F_B")
 _LOWERED = re.compile(r"\d+(SEND_[FB]|RECV_[FB]|UNSHARD|RESHARD|REDUCE_GRAD)\d*")
 """The operations that PyTorch adds itself: its compute_comms form."""
-_LONGEST = 40
-"""Characters of a cell that a message shows; no operation is longer."""
 
 Place = tuple[int, int]
 """Row and cell, counted from 1."""
@@ -73,17 +71,13 @@ def _operations(cell: str) -> list[Operation]:
     if overlap is None:
         if _LOWERED.fullmatch(cell):
             raise ScheduleError(
-                f"{_shown(cell)!r} is communication; give the computation only, PyTorch's compute_only form"
+                f"{shown(cell)} is communication; give the computation only, PyTorch's compute_only form"
             )
-        return [Operation.parse(_shown(cell))]
-    *first, last = (Operation.parse(_shown(part)) for part in overlap[1].split(";"))
+        return [Operation.parse(cell)]
+    *first, last = (Operation.parse(part) for part in overlap[1].split(";"))
     if any(operation.fused for operation in (*first, last)):
-        raise ScheduleError(f"{_shown(cell)!r} has & inside OVERLAP_F_B; write one or the other")
+        raise ScheduleError(f"{shown(cell)} has & inside OVERLAP_F_B; write one or the other")
     return [*(operation._replace(fused=True) for operation in first), last]
-
-
-def _shown(cell: str) -> str:
-    return cell if len(cell) <= _LONGEST else cell[: _LONGEST - 3] + "..."
 
 
 def _check_numbers(path: Path, rows: list[list[tuple[Operation, Place]]]) -> None:

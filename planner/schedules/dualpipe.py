@@ -36,7 +36,7 @@ class _Rank:
     def forward(self, phase: int) -> None:
         self.row.append(self._operation("F", phase))
 
-    def backward(self, phase: int, split: bool = False) -> None:
+    def backward(self, phase: int, split: bool) -> None:
         op = self._operation("I" if split else "B", phase)
         self.row.append(op)
         if split:
@@ -70,7 +70,7 @@ def _rows(half: int, steps: int, h: int, rank: _Rank, apart: bool) -> list[Opera
         rank.both(0, 1, fused=not (apart and i == 0))
         rank.both(1, 0)
     for _ in range(left):
-        rank.backward(1)
+        rank.backward(1, split=False)
         rank.both(1, 0)
     split = False
     for i in range(h + 1):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.base.arrays import Bools, Ints
-from planner.base.errors import ScheduleError
+from planner.base.errors import ScheduleError, shown
 
 KINDS = "FBIWSTUV"
 """Forward, backward, input gradient, weight gradient; B = I + W. A kind's code is its place here.
@@ -30,7 +30,7 @@ NAMES = dict(zip(KINDS, (
 ), strict=True))  # fmt: skip
 """In words."""
 
-_CELL = re.compile(rf"(\d+)([{KINDS}])(\d+)(?:\.(\d+))?(&?)")
+_CELL = re.compile(rf"(\d{{1,18}})([{KINDS}])(\d{{1,18}})(?:\.(\d{{1,18}}))?(&?)")
 
 
 class Operation(NamedTuple):
@@ -52,7 +52,7 @@ class Operation(NamedTuple):
         match = _CELL.fullmatch(cell.strip())
         if match is None:
             raise ScheduleError(
-                f"cell {cell!r} is no operation; write stage, kind (F, B, I or W) and micro-batch, such as 2F0"
+                f"cell {shown(cell)} is no operation; write stage, kind (F, B, I or W) and micro-batch, such as 2F0"
             )
         stage, kind, micro_batch, part, fused = match.groups()
         return Operation(int(stage), kind, int(micro_batch), int(part or 0), bool(fused))

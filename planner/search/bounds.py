@@ -16,7 +16,7 @@ from planner.layouts import Layouts, Split
 from planner.models import mix
 from planner.step.pipelines import by_schedule, layers_at_once, pipeline
 
-ROUNDING = 1.0 - 1e-9  # sums in another order differ by less
+ROUNDING = 1.0 - 1e-9  # sums of bytes in another order differ by less; a step has its update beside
 FREE = (
     "recompute",
     "recompute_layers",
@@ -70,7 +70,8 @@ def bounds(layouts: Layouts, one: OneLayer) -> Bounds:
         at_once=np.minimum(layers_at_once(layouts, share), 1.0), held=least,
     )  # fmt: skip
     return Bounds(
-        step_time_s=layouts.micro_batches * share * work * ROUNDING, memory_bytes=_least(memory.total_bytes) * ROUNDING
+        step_time_s=layouts.micro_batches * share * work,
+        memory_bytes=_least(memory.total_bytes) * ROUNDING,
     )
 
 

@@ -186,7 +186,7 @@ class Shortlist:
         self._slower = float(step[self._depth]) if len(step) > self._depth else np.inf
         rival = float(step[self.rivals]) if len(step) > self.rivals else np.inf
         edges = np.asarray(np.arange(BINS * MULTIPLES) * (self.capacity_bytes / BINS), dtype=np.float64)
-        reach = max(self._slower * (1.0 + NEAR), rival if self.rivals else 0.0)
+        reach = max(self._slower * (1.0 + NEAR), rival)
         limit = self._limit
         limit[:BINS] = np.maximum(_staircase(fits, self._depth + 1, edges[:BINS]), reach)
         if self.by_memory and len(memory):

@@ -7,7 +7,9 @@ import pytest
 
 from planner.costs.memory import fit_chance as module
 from planner.costs.memory.fit_chance import fit_chance, kinds_of, safe_share, unmeasured
-from planner.question import load_setup
+from planner.layouts import Layouts
+from planner.question import careful, load_setup
+from planner.step.estimate import estimate
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +38,14 @@ def test_what_is_far_too_large_has_no_chance_and_no_warning():
 @pytest.mark.parametrize("chance", [0.1, 0.5, 0.95])
 def test_the_safe_share_has_the_chance_asked_for(chance, wide):
     assert float(fit_chance(safe_share(chance, wide) * 80.0, 80.0, wide)) == pytest.approx(chance)
+
+
+@pytest.mark.parametrize("model", ["llama3-8b", "mixtral-8x7b"])
+def test_what_just_fits_the_room_asked_for_has_the_chance_asked_for(model):
+    """And where a layout may take all of the memory nothing is asked of its chance."""
+    for asked, least in (({"fit_chance": 0.9}, 0.9), ({"headroom_gib": 0.0}, 1.0)):
+        setup, _ = careful(load_setup(model, "dgx-h100"), **asked)
+        assert estimate(setup, Layouts.of(tp=8, global_batch=8)).least_chance == pytest.approx(least)
 
 
 def test_kinds_that_were_not_measured_are_named():

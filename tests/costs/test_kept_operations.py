@@ -11,7 +11,7 @@ from planner.costs.memory.rank import activations
 from planner.costs.memory.saved_activations import layer_tensors, saved_bytes
 from planner.costs.network import traffic
 from planner.layouts import Attention, Recompute
-from tests.costs.toy import BYTES, FLOP, FRAMEWORK, LLAMA, MLA, case, layout
+from tests.costs.toy import BYTES, FLOP, FRAMEWORK, HYBRID, LLAMA, MLA, case, layout
 
 TOKENS, E = 48, 2
 OPERATIONS = replace(FRAMEWORK, selective_operations=True)
@@ -53,6 +53,14 @@ def test_products_that_run_again():
     assert one(layer_cost(of(LLAMA, on=FLOP)).recompute_s) == pytest.approx(2 * TOKENS * (64 + 256))
     alone = layer_cost(of(LLAMA, FRAMEWORK, FLOP))
     assert one(alone.recompute_s) == one(alone.forward_attention_s)
+
+
+def test_a_hybrid_runs_all_but_attention_again():
+    """Its layers have other products each, of which nobody says which are the second ones: none stays."""
+    cost = layer_cost(of(HYBRID, on=FLOP))
+    again = cost.forward_matmul_s + cost.forward_scan_s + cost.forward_pointwise_s
+    assert one(cost.forward_scan_s) > 0.0
+    assert one(cost.recompute_s) == pytest.approx(one(again))
 
 
 def test_a_compiled_layer_has_no_last_product_of_an_mlp_backward():

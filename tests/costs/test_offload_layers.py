@@ -82,6 +82,17 @@ def test_passes_last_what_lanes_of_layers_and_transfers_say(times, moved):
     assert float((inputs + weights)[0]) == pytest.approx(found, rel=1e-12)
 
 
+def test_transfers_wait_for_the_embedding():
+    """Where they set the pace, a stage with the embedding lasts longer than one without by what that lasts."""
+    x = layout(tp=1, dp=4, sequence_parallel=False, offload_layers=9)
+    costs = replace(step_costs(linked(H100, 0.2), x), send_s=np.zeros(1))
+    own = {"layers": 16.0, "head": 0.0, "stages": 1.0, "modules": 0.0, "extra_dense": 0.0}
+    first, later = (passes(costs, Share(embedding=share, **own)) for share in (1.0, 0.0))
+    assert float((first[0] - later[0])[0]) == pytest.approx(float(costs.ends.embedding_forward_s[0]), rel=1e-6)
+    longer = float((first[1] + first[2] - later[1] - later[2])[0])
+    assert longer == pytest.approx(float(costs.ends.embedding_backward_s[0]), rel=1e-6)
+
+
 @pytest.mark.parametrize("times", [0.5, 2.0])
 @pytest.mark.parametrize(
     "choices", [{}, {"virtual_stages": 2, "schedule": "interleaved"}, {"pp": 4, "dp": 1, "recompute": Recompute.FULL}]

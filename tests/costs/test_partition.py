@@ -11,9 +11,10 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from planner.base.errors import InputError, LayoutError
 from planner.costs.layer.slices import equal_work_slices, even_slices
+from planner.layouts import Layouts, Split
 from planner.models import Transformer
 from planner.step.partition import partition
-from planner.step.splits import balanced_load
+from planner.step.splits import balanced_load, split_layers
 from tests.costs.toy import slice_shares
 
 
@@ -101,6 +102,20 @@ def test_the_closed_form_of_equal_layers_is_never_worse(layers, stages, embeddin
     edges = np.concatenate([[0], np.cumsum(sizes)])
     load = max(np.add.reduceat(items, edges[:-1]))
     assert float(balanced_load(layers, stages, np.array(embedding), np.array(head))) == pytest.approx(load, abs=1e-6)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(3, 40), st.integers(3, 8), st.floats(0.0, 9.0), st.floats(0.0, 9.0))
+def test_an_end_has_more_than_its_share_only_where_the_ranks_between_are_full(layers, p, embedding, head):
+    """The slowest rank is as fast as can be, and what it is slow by is not filled up: layers are memory."""
+    asked = Layouts.of(global_batch=p, pp=p, layer_split=Split.BALANCED)
+    own = split_layers(asked, layers, np.array([embedding]), np.array([head])).layers(0, p)
+    load = own + np.array([embedding, *[0.0] * (p - 2), head])
+    assert own.sum() == layers
+    slowest = float(balanced_load(layers, p, np.array(embedding), np.array(head)))
+    assert load.max() == pytest.approx(max(slowest, embedding, head), abs=1e-6)
+    if max(own[0], own[-1]) > -(-layers // p):
+        assert own[1:-1].min() == np.floor(slowest + 1e-9)
 
 
 @pytest.mark.parametrize("stages", [0, 5])

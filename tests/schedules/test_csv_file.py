@@ -43,6 +43,7 @@ def test_reads(tmp_path: Path, text: str, expected: list[list[str]]) -> None:
     [
         ("0F0,0X0\n", "row 1, cell 2: cell '0X0' is no operation"),
         ("0F0;0B0\n", "row 1, cell 1: cell '0F0;0B0' is no operation"),
+        ("9" * 5000 + "F0\n", f"row 1, cell 1: cell '{'9' * 56}... is no operation"),
         ("0F0,0B0\n1F0,-1B0\n", "row 2, cell 2: cell '-1B0' is no operation"),
         ("0F0,0SEND_F0,0B0\n", "row 1, cell 2: '0SEND_F0' is communication"),
         ("0F0,()OVERLAP_F_B\n", "row 1, cell 2: cell '' is no operation"),

@@ -95,6 +95,13 @@ def test_v_half_and_v_min_equal_their_authors_generator(case):
     assert timeline.peak(kept=1.0).max() / 2 == {"v-half": (p + 2) // 2, "v-min": (p + 4) // 3}[case["schedule"]]
 
 
+@pytest.mark.parametrize("p", range(2, 13))
+@pytest.mark.parametrize(("name", "peak"), [("v-half", lambda p: (p + 2) // 2), ("v-min", lambda p: (p + 4) // 3)])
+def test_v_half_and_v_min_hold_what_their_paper_says_on_any_number_of_ranks(name, peak, p):
+    order = get_schedule(name).order(Pipeline(p=p, m=3 * p, v=2))
+    assert run(order, durations(order, 1.0, 1.0, 1.0), 0.0).peak(kept=1.0).max() / 2 == peak(p)
+
+
 @pytest.mark.parametrize("p", [4, 8])
 @pytest.mark.parametrize(("waves", "near"), [(2, 0.07), (4, 0.015)])
 def test_hanayo_is_near_its_paper_formula(p, waves, near):

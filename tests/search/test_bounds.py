@@ -12,7 +12,7 @@ from planner.base.pareto import pareto_front
 from planner.choices.training import read_training
 from planner.costs.one_layer import one_layer
 from planner.hardware import load_cluster, load_framework
-from planner.layouts import Attention, Precision, Recompute
+from planner.layouts import Attention, Precision, Recompute, Split
 from planner.models import from_shape, load_model
 from planner.search import Fixed
 from planner.search import scan as passes
@@ -142,6 +142,19 @@ def test_bounds_discard_rows_where_there_is_much_to_discard():
         rows += len(grid.serial)
         out += int(kept.out(bounds(grid.layouts, one)).sum())
     assert out > 0.1 * rows
+
+
+def test_the_memory_bound_of_even_pipelines_is_their_memory():
+    """Of a model that is next to nothing but its layers: on the first rank, which keeps the most micro-batches."""
+    model, cluster = replace(DENSE, vocab=1024), load_cluster("dgx-a100-80gb")
+    fixed = Fixed(pp=(4,), schedule=("1f1b",), layer_split=(Split.EVEN,), recompute=(Recompute.NONE,))
+    asked = Request(gpus=4, global_batch=32, precision=Precision.BF16, attention=Attention.FUSED, fixed=fixed)
+    for grid in space(model, cluster, asked):
+        setup = Setup(model, cluster, FRAMEWORK)
+        least = np.where(grid.legal, totals(setup, grid.layouts).memory_bytes, np.inf)
+        least = least.min(axis=tuple(range(least.ndim - 1)))
+        bound = bounds(grid.layouts, one_layer(setup, grid.layouts)).memory_bytes
+        assert np.all(bound > 0.97 * least)
 
 
 @pytest.mark.parametrize("numbers", [(0, 1, 3), (2,)])

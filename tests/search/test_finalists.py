@@ -85,6 +85,15 @@ def test_schedules_without_a_quick_closed_form_are_tried_on_the_best_pipelines()
     assert found.legal == len(searched) + (not get_schedule(chosen.row(0)["schedule"]).quick)
 
 
+@pytest.mark.parametrize(("schedule", "given", "compared"), [("1f1b", 1, 2), ("seq1f1b-interleaved", 4, 4)])
+def test_virtual_stages_and_slices_are_compared_as_given_or_else_two(schedule, given, compared):
+    setup = Setup(load_model("llama2-7b"), load_cluster("dgx-a100-80gb"), load_framework("megatron-lm"))
+    chosen = Layouts.of(pp=4, global_batch=8, schedule=schedule, virtual_stages=given, sequence_slices=given)
+    rows = [row.layouts.row(0) for row in compare(setup, chosen)[0]]
+    found = {row["schedule"]: (row["virtual_stages"], row["sequence_slices"]) for row in rows}
+    assert (found["interleaved"], found["seq1f1b"]) == ((compared, 1), (1, compared))
+
+
 def test_what_the_timeline_finds_too_large_says_by_how_much(monkeypatch):
     from planner.search import finalists as refine
 

@@ -21,6 +21,7 @@ from planner.search.shortlist import ALTERED, _rarely_dominated, _staircase
 from planner.search.space import space
 from planner.setup import Setup
 from planner.step.estimate import estimate, totals
+from planner.step.pipelines import exact_uneven
 from tests.search.every_layout import enumerate_layouts
 
 CLUSTER = load_cluster("dgx-a100-80gb")
@@ -109,6 +110,19 @@ def test_all_that_may_overtake_the_best_is_kept(number):
     assert np.array_equal(got[:RIVALS], soon[0, :RIVALS])
     best = pairs[0, 0]
     assert kept.ties(best).shape[1] == int((pairs[0] <= 1.01 * best).sum())
+
+
+@pytest.mark.parametrize("number", range(len(SPACES)))
+def test_pipelines_that_would_be_the_fastest_without_their_bubble_are_kept(number):
+    """The timeline may find theirs smaller than the closed form does."""
+    cluster, _, _, fits, _ = with_memory(number, 1.0)
+    model, asked = SPACES[number]
+    table = estimate(Setup(model, cluster, MEGATRON), enumerate_layouts(model, cluster, **asked)).take(fits)
+    least = table.step_time_s - np.where(exact_uneven(table.layouts), 0.0, table.time.bubble_s)
+    kept = search(Setup(model, cluster, MEGATRON), Request(**asked), top=5, chunk=3000)
+    slower = np.sort(np.unique(np.stack([table.step_time_s, table.memory_bytes]), axis=1)[0])[5 + ALTERED]
+    quick = np.sort(least[(table.layouts.pp > 1) & (least <= slower)])[:ALTERED]
+    assert np.isin(quick, kept.fits.least_s).all()
 
 
 @pytest.mark.parametrize("many", [16, 100])

@@ -55,6 +55,10 @@ REASONS = [
     ("micro_batch=5", {}, "illegal", "global_batch must be divisible by dp * micro_batch"),
     ("pp=2,virtual_stages=3", {}, "illegal", "virtual stages need layers divisible by pp * virtual_stages"),
     ("pp=2,zero=3,schedule=1f1b", {}, "illegal", "zero 2 and 3 exclude a pipeline"),
+    # Without a schedule, the usual one of so many virtual stages and slices is judged.
+    ("virtual_stages=2,pp=1", {}, "illegal", "interleaved needs at least 2 pipeline ranks"),
+    ("virtual_stages=2,sequence_slices=2,dp=16", {}, "illegal", "seq1f1b-interleaved needs at least 2 pipeline ranks"),
+    ("pp=1", {"gpus": 3}, "illegal", "global_batch must be divisible by dp * micro_batch"),  # or tp or cp is wrong
     ("tp=8", {"tp": 4}, "settled", "only tp 4 was allowed"),
     ("recompute=full", {"recompute": ["none", "selective"]}, "settled", "only recompute none, selective was allowed"),
     ("schedule=2bw", {}, "asynchronous", "--allow-async searches it"),
@@ -82,6 +86,11 @@ def test_the_best_is_recognised():
     row = best.estimate.layouts.row(int(best.best[0]))
     text = ",".join(f"{key}={str(row[key]).lower()}" for key in ("dp", "tp", "zero", "sequence_parallel", "recompute"))
     assert why(text).reason == "chosen"
+
+
+def test_a_schedule_is_tried_with_the_pipelines_that_were_allowed():
+    assert why("schedule=zb-h1", pp=1).other.layouts.pp.tolist() == [1]
+    assert why("schedule=zb-h1", pp=[1, 4]).other.layouts.pp.tolist() == [4]
 
 
 def test_the_figures_are_those_of_the_estimate():

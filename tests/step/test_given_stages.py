@@ -1,6 +1,6 @@
 """Stages given layer by layer, and the layers of a V: worked out by hand, or against the same stages said otherwise."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -230,3 +230,25 @@ def test_ranks_between_by_hand():
     blocks, early, fullest = _blocks(of_ranks([9, 2, 2, 2, 7]))
     assert (blocks[0].tolist(), early) == ([9, 2, 2, 7], 0.0)
     assert fullest[0].tolist() == [1, 1, 3]
+
+
+def test_a_table_with_given_stages_says_of_every_row_what_it_says_of_it_alone():
+    """Of five stages some have a layer more than others between the ends, early or late."""
+    setup = load_setup("llama3-8b", "dgx-h100")
+    ways = ({}, {"layer_split": "balanced"}, {"pipeline_layout": "Et*6|t*7|t*7|t*6|t*6L"}, {"schedule": "gpipe"})
+    rows = [one_layout(setup.cluster, pp=5, global_batch=10, **more) for more in ways]
+    together = estimate(setup, Layouts.concatenate(rows))
+    alone = [estimate(setup, row) for row in rows]
+    assert together.step_time_s.tolist() == [float(x.step_time_s[0]) for x in alone]
+    assert together.memory_bytes.tolist() == [float(x.memory_bytes[0]) for x in alone]
+
+
+@pytest.mark.parametrize("name", ["zb-v", "v-half", "1f1b-v", "hanayo", "dualpipev"])
+def test_a_v_has_the_module_where_the_head_is(name):
+    """The first rank is the fullest by it: the closed form, which keeps it for all micro-batches, says no less."""
+    plain = load_setup("llama3-8b", "dgx-h100")
+    setup = Setup(replace(plain.model, num_mtp_layers=1), plain.cluster, plain.framework)
+    layouts = Layouts.of(tp=2, pp=4, global_batch=8, schedule=name, virtual_stages=2, sequence_parallel=True)
+    peak = simulate(setup, layouts).peak_bytes
+    assert peak.argmax() == 0
+    assert float(estimate(setup, layouts).memory_bytes[0]) > 0.995 * peak.max()

@@ -239,7 +239,7 @@ def _paused(x: PreparedStep, pause_s: Array) -> TimedOrder:
     """Several steps, with an operation of its link between two steps for which a rank waits; pause_s: shape (p,)."""
     order = x.run.order
     step = order.rank * x.steps + order.micro_batch // x.pipe.m
-    last = (len(step) - 1 - np.unique(step[::-1], return_index=True)[1]).reshape(-1, x.steps)[:, :-1].ravel()
+    last = (len(step) - 1 - np.unique(step[::-1], return_index=True)[1]).reshape(order.ranks, x.steps)[:, :-1].ravel()
     nothing, none = np.zeros((len(last), 4)), np.full((len(last), 4), -1)
     links = ChunkLinks(
         rank=order.rank[last], place=last.astype(np.float64), seconds=pause_s[order.rank[last]],

@@ -45,7 +45,7 @@ def run_waves(
 
     Arguments are those of `planner.step.timeline.engine.run_lanes`.
     """
-    first = np.flatnonzero(np.concatenate([[True], ~fused[:-1]])) if len(fused) else np.zeros(0, dtype=np.int64)
+    first = np.flatnonzero(np.concatenate([[True], ~fused])[:-1])
     units = _units(first, waits, lag, duration)
     starts = np.searchsorted(first, lane_start)
     # Not done: endless; nothing to wait for: long over.
