@@ -133,6 +133,9 @@ class Link:
     bridge_fraction: float | None = field(default=None, metadata=figure(
         1e-3, 100, "What all that passes between the two halves of a node shares, over one accelerator's bandwidth, "
         "where accelerators hang on two host bridges.", needed=False, kind="link"))
+    bridge_flows: float = field(default=0.0, metadata=figure(
+        0, 100, "Flows between the two halves, of many rings or sends at once, that together reach half of "
+        "bridge_fraction.", default=0.0, because="one ring gets all of it", kind="link"))
     small_latency_s: float | None = field(default=None, metadata=figure(
         0, 1e5, "Launch of the protocol for small messages, where it is known.", unit="us", needed=False,
         beside="small_fraction", kind="link"))

@@ -152,6 +152,8 @@ def _as_run(framework_of: LoadFramework, software: Software) -> Framework:
             own, host_layer_forward_s=0.0, host_layer_backward_s=0.0, host_experts_s=0.0, host_expert_s=0.0,
             host_latent_s=0.0, host_context_s=0.0, host_fp8_s=0.0,
         )  # fmt: skip
+    if reduction == "exposed":
+        own = replace(own, overlap_grad_reduce=0.0, overlap_grad_reduce_pipelined=0.0, overlap_param_gather=0.0)
     return replace(
         own,
         flex_dispatch=False,  # a run that dispatched otherwise has a profile that says so
@@ -159,7 +161,6 @@ def _as_run(framework_of: LoadFramework, software: Software) -> Framework:
         recompute_stops_early=own.recompute_stops_early and repeats != "all",
         entropy_forward_bytes=of_loss.entropy_forward_bytes,
         entropy_backward_bytes=of_loss.entropy_backward_bytes,
-        overlap_grad_reduce=0.0 if reduction == "exposed" else own.overlap_grad_reduce,
         overlap_tensor=0.0 if tensor == "exposed" else own.overlap_tensor,
     )
 

@@ -32,8 +32,10 @@ class Ring:
         self.inside_send = link.bandwidth_bytes_per_s * link.send_fraction
         if link.bridge_fraction is not None and self.local > 1 and self.local * min(stride, node) > node / 2:
             between = link.bandwidth_bytes_per_s * link.bridge_fraction
-            inside = min(inside, between * self.local / node)
-            self.inside_send = min(self.inside_send, between * 4.0 * (self.local - 1) / (node * self.local))
+            rings, sends = node / self.local, node * self.local / 4.0
+            inside = min(inside, between / rings * (rings / (rings + link.bridge_flows)))
+            busy = sends / (sends + link.bridge_flows)
+            self.inside_send = min(self.inside_send, busy * between * 4.0 * (self.local - 1) / (node * self.local))
         nic = wire.bandwidth_bytes_per_s * cluster.nics_per_node / node
         self.outside_send = nic * wire.send_fraction
         self.inside, self.through = inside, min(inside, nic * wire.fraction * self.local)

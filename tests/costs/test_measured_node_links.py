@@ -92,3 +92,21 @@ def test_single_products_on_a100(shape: tuple[int, int, int], tflops: float):
     device = Device.of(load_accelerator("a100-sxm-80gb"), np.array([Precision.FP16]), 1)
     predicted = 2.0 * rows * columns * depth / float(matmul_s(device, rows, columns, depth)[0]) / 1e12
     assert predicted / tflops == pytest.approx(1.0, abs=0.06 if min(shape) >= 4096 else 0.15)
+
+
+BRIDGED = [(8, 1, 12.53), (8, 1, 13.49), (8, 1, 11.06), (4, 2, 7.65), (4, 2, 7.0), (2, 4, 4.0), (2, 4, 3.9)]
+NEIGHBOURS = [(4, 1, 20.77), (4, 1, 20.75), (4, 1, 20.54), (2, 1, 20.9), (2, 1, 20.6), (2, 1, 19.26)]
+
+
+@pytest.mark.parametrize(("ranks", "stride", "gbyte_per_s"), BRIDGED + NEIGHBOURS)
+def test_rings_over_pcie_that_the_link_s_figures_are_of(ranks: int, stride: int, gbyte_per_s: float):
+    """Of eight A100-PCIe on two host bridges: all-reduce, gather, scatter (SimuMax, configs/system/a100_pcie.json)."""
+    group = place(load_cluster("a100-pcie"), np.array([ranks]), np.array([stride]))
+    within = 0.11 if (ranks, stride) in {(8, 1), (4, 2), (2, 4)} else 0.07
+    assert group.node_bandwidth_bytes_per_s[0] / 1e9 == pytest.approx(gbyte_per_s, rel=within)
+
+
+@pytest.mark.parametrize(("ranks", "gbyte_per_s"), [(8, 8.26), (4, 19.14), (2, 20.91)])
+def test_all_to_alls_over_pcie_that_the_link_s_figures_are_of(ranks: int, gbyte_per_s: float):
+    group = place(load_cluster("a100-pcie"), np.array([ranks]), np.array([1]))
+    assert group.node_send_bytes_per_s[0] / 1e9 == pytest.approx(gbyte_per_s, rel=0.06)

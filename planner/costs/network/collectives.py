@@ -91,6 +91,7 @@ def _node_rates(cluster: Cluster, local: Array, stride: Any) -> tuple[Array, Arr
 
     Where two host bridges share the accelerators of a node, every group that lies on both has its part of what passes
     between them: as many groups as there are, all at once. In an all-to-all half of the other members are beyond.
+    Many flows at once fill the bridges, one ring does not: k flows get k / (k + `bridge_flows`) of `bridge_fraction`.
     """
     link, node = cluster.node_link, cluster.gpus_per_node
     ring = np.full_like(local, link.bandwidth_bytes_per_s * link.fraction)
@@ -99,9 +100,11 @@ def _node_rates(cluster: Cluster, local: Array, stride: Any) -> tuple[Array, Arr
         return ring, send
     crosses = (local > 1) & (local * np.minimum(stride, node) > node / 2)
     between = link.bandwidth_bytes_per_s * link.bridge_fraction
-    beyond = node / 2 * (local / 2) / np.maximum(local - 1, 1)  # members that send at once, by what each sends across
-    ring = np.where(crosses, np.minimum(ring, between * local / node), ring)
-    return ring, np.where(crosses, np.minimum(send, between / beyond), send)
+    rings, sends = node / local, node * local / 4.0  # flows each way
+    beyond = sends / np.maximum(local - 1, 1)  # members that send at once, by what each sends across
+    ring = np.where(crosses, np.minimum(ring, between / (rings + link.bridge_flows)), ring)
+    shared = between / beyond * sends / (sends + link.bridge_flows)
+    return ring, np.where(crosses, np.minimum(send, shared), send)
 
 
 def with_startup(cluster: Cluster, startup_s: float) -> Cluster:
