@@ -18,7 +18,7 @@ from planner.validation.interval import coverage
 KINDS = {False: "dense", True: "mixtures"}
 GPUS = {
     "ampere": "A100", "hopper": "H100, H200", "blackwell": "B200, GB200", "blackwell-ultra": "B300, GB300",
-    "volta": "V100", "cdna2": "MI250X", "cdna3": "MI300X",
+    "volta": "V100", "cdna2": "MI250X", "cdna3": "MI300X", "cdna4": "MI355X",
 }  # fmt: skip
 BELIEVE = {
     ("ampere", False): "within 5 % with Megatron-LM or FSDP; 10 % with DeepSpeed's ZeRO-3",
@@ -31,6 +31,8 @@ BELIEVE = {
     ("volta", False): "within 20 %",
     ("cdna2", False): "one publication: within 10 %",
     ("cdna3", False): "nothing yet: two runs, both predicted too fast",
+    ("cdna4", False): "three runs of one layout: within 15 %",
+    ("ampere", True): "one publication, over PCIe: within 15 %",
     ("hopper", True): "within 20 %; on AWS expect 1.4 to 1.9 times as long",
     ("blackwell", True): "within 20 %",
     ("blackwell-ultra", True): "within 20 %; on AWS expect 1.2 to 1.7 times as long",
