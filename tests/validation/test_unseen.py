@@ -126,7 +126,7 @@ def predicted():
         ("simumax-a100-pcie-70b", 0.035, 0.075),
         ("simumax-a100-pcie-8b", 0.056, 0.098),
         ("simumax-a100-pcie-experts", 0.057, 0.129),
-        # MLPerf Training 5.0 to 6.0, all blind: nothing was changed for them.
+        # MLPerf Training 4.1 to 6.0, all blind: nothing was changed for them.
         ("mlperf-405b-h100", 0.033, 0.043),  # 512 to 8,192 GPUs
         ("mlperf-405b-h200", 0.054, 0.056),
         ("mlperf-405b-gb200", 0.042, 0.056),  # 256 to 2,496 GPUs
@@ -140,6 +140,8 @@ def predicted():
         ("mlperf-8b-gb", 0.148, 0.329),  # a step of 85 ms on 512 GPUs has 28 ms that are not known
         ("mlperf-deepseek-v3", 0.194, 0.365),  # so has each of 3.5 s on 8,192 GPUs 1.2
         ("mlperf-8b-mi355x", 0.091, 0.119),
+        ("mlperf-gpt3-h100", 0.063, 0.152),  # 256 to 3,072 GPUs
+        ("mlperf-gpt3-b200", 0.004, 0.004),
         ("lumi-mi250x", 0.035, 0.075),  # 64 to 2,048 dies
         # That Megatron-LM's ZeRO 1 loses no bandwidth on many nodes was chosen on these.
         ("megascale-baseline", 0.065, 0.105),  # 256 to 12,288 A100
