@@ -8,7 +8,7 @@ Cost formulas are elementwise, so what does not depend on a choice is computed o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from planner.base import records
-from planner.base.arrays import Array, Bools, Ints
+from planner.base.arrays import Array, Bools, Ints, record
 from planner.base.errors import InputError
 from planner.choices.enumerations import (
     Attention,
@@ -45,7 +45,7 @@ def usual_etp(dp: Any, tp: Any, cp: Any, ep: Any) -> Ints:
     return np.where(np.multiply(dp, cp) % np.maximum(ep, 1) == 0, tp, 1)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Layouts:
     """A table of layouts, every field but names an array of shape (n,); or a grid (see the module).
 

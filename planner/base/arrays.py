@@ -1,4 +1,7 @@
-"""Types of arrays of numbers, for signatures; docstrings give the shapes."""
+"""Types of arrays of numbers, for signatures, and records of them; docstrings give the shapes."""
+
+from dataclasses import dataclass
+from typing import TypeVar, dataclass_transform
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,3 +9,10 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+Kind = TypeVar("Kind")
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def record(kind: type[Kind]) -> type[Kind]:
+    """A dataclass of arrays. Type checkers alone keep it frozen: Python makes it in a quarter of the time."""
+    return dataclass(kw_only=True, eq=False, repr=False)(kind)

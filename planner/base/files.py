@@ -146,13 +146,13 @@ def read_csv(path: Path) -> list[list[str]]:
 
 
 def validate(kind: type[M], data: Any, path: Path | str) -> M:
-    """The data as a pydantic model.
+    """The data as a pydantic model, or as a table of `planner.base.checks`.
 
     Raises:
         FileFormatError: the first fault, with the field's name, its value and what is allowed; a misspelt field
             comes with the nearest allowed one.
     """
-    from pydantic import ValidationError
+    from pydantic_core import ValidationError
 
     try:
         return kind.model_validate(data)
@@ -163,7 +163,8 @@ def validate(kind: type[M], data: Any, path: Path | str) -> M:
     where = ".".join(str(part) for part in fault["loc"]) or "file"
     if fault["type"] == "extra_forbidden":
         missing = [str(f["loc"][-1]) for f in faults if f["type"] == "missing"]
-        allowed = _siblings(kind, fault["loc"])
+        of_table = getattr(kind, "siblings", None)
+        allowed = of_table(fault["loc"]) if of_table else _siblings(kind, fault["loc"])
         near = get_close_matches(str(fault["loc"][-1]), missing + allowed, n=2, cutoff=0.5)
         hint = f"did you mean {' or '.join(dict.fromkeys(near))}?" if near else f"allowed: {', '.join(allowed)}"
         raise FileFormatError(f"{path}: unknown field {where}; {hint}")

@@ -16,7 +16,7 @@ import typer
 import planner
 from planner.base.errors import PlannerError, one_line, shown
 from planner.cli.notes import tell
-from planner.cli.unfold import Parsed
+from planner.cli.unfold import CommandGroup, Parsed
 
 __all__ = ["app", "main"]
 
@@ -70,7 +70,7 @@ def common(
 def application(names: tuple[str, ...] = COMMANDS) -> typer.Typer:
     """The command line with these commands alone: typer takes 2 to 3 ms to build each."""
     out = typer.Typer(name="planner", no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
-    out.callback()(common)
+    out.callback(cls=CommandGroup)(common)
     for name in names:
         out.command(name, cls=Parsed)(import_module(f"planner.cli.{name}").command)
     return out

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import is_dataclass
 from functools import wraps
 from pathlib import Path
+from re import fullmatch
 from typing import Annotated, Any, get_args
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from planner.base.errors import InputError, shown
 from planner.choices.choice import number
@@ -23,7 +24,53 @@ from planner.cli import completion
 Command = Callable[..., None]
 
 
-class Parsed(TyperCommand):
+class Unchecked:
+    """A command or group of typer's whose plain values pass unchecked: text, whole numbers, what our parsers read.
+
+    Typer checks each by a model of pydantic, which takes a tenth of a second to load.
+    """
+
+    callback: Command | None
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The options."""
+        kinds = inspect.signature(self.callback, eval_str=True).parameters if self.callback else {}
+        every: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for option in every:
+            if option.process_value.__name__ != "passed":
+                _let_pass(option, *get_args(kinds[option.name].annotation if option.name in kinds else None))
+        return every
+
+
+def _let_pass(option: Any, kind: Any = None, declared: Any = None) -> None:
+    """Lets an option's plain values pass; the others are left to typer."""
+    checked = option.process_value
+    while get_args(kind):  # of a list, or what may be left out
+        kind = get_args(kind)[0]
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [plain(one) for one in value]
+        if declared.parser or isinstance(value, kind):
+            return declared.parser(value) if declared.parser else value
+        if kind is not int or (declared.min, declared.max) != (None, None) or not fullmatch("[0-9]{1,9}", value):
+            raise ValueError
+        return int(value)
+
+    def passed(context: Any, value: Any) -> Any:
+        if value is None and not option.required:
+            value = () if option.nargs == -1 or getattr(option, "multiple", False) else None
+        else:
+            try:
+                value = plain(value)
+            except (AttributeError, ValueError, TypeError, AssertionError):
+                return checked(context, value)
+        return option.callback(context, option, value) if option.callback else value
+
+    option.process_value = passed
+
+
+class Parsed(Unchecked, TyperCommand):
     """A command that refuses an empty text for a path: to Python it is the working directory."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -38,6 +85,10 @@ class Parsed(TyperCommand):
                     name = one.metavar or " / ".join(one.opts)
                     raise InputError(f"{name} is ''; allowed: the path of a file or folder")
         return super().parse_args(ctx, args)
+
+
+class CommandGroup(Unchecked, TyperGroup):
+    """The commands together."""
 
 
 def unfolded(command: Command) -> Command:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array, Ints
+from planner.base.arrays import Array, Ints, record
 from planner.costs.kernels.device import Device
 from planner.costs.parameters import RankParts
 from planner.costs.shapes import padded_vocab
@@ -18,7 +18,7 @@ from planner.models import Transformer
 from planner.setup import Setup
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Case:
     """A table or grid of layouts of a setup, and one of its accelerators as these layouts use it."""
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.base import records
+from planner.base.arrays import record
 from planner.choices.table import CHOICES
 from planner.layouts import Layouts
 from planner.models import Transformer
@@ -17,7 +18,7 @@ Record = TypeVar("Record")
 MOST = 2**62  # combinations of values that a number of 64 bits tells apart
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Distinct:
     """Layouts that differ in some columns, one of each; index: which of them each row of all layouts is."""
 

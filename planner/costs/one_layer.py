@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 
+from planner.base.arrays import record
 from planner.base.records import combined
 from planner.costs.case import Case
 from planner.costs.deduplicate import Distinct, distinct_for_one_layer
@@ -22,7 +23,7 @@ from planner.setup import Setup
 Costs = TypeVar("Costs", LayerCost, LayerTraffic, Activations)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class OneLayer:
     """Records over the distinct layouts of a table or grid; `distinct` spreads them.
 

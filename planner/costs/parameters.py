@@ -1,18 +1,18 @@
 """Parameters of one rank: of its layers, experts and ends, and what ZeRO leaves of them. Array-first, shape (n,)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array
+from planner.base.arrays import Array, record
 from planner.costs.shapes import padded_vocab
 from planner.layouts import Layouts
 from planner.models import Transformer, counts, mix
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class RankParameters:
     """Parameters of one rank before ZeRO's sharding, arrays of shape (n,).
 
@@ -55,7 +55,7 @@ def tensor_rank(model: Transformer, layouts: Layouts) -> Transformer:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class RankParts:
     """The parts that layouts' ranks are made of, each counted once for all their ranks."""
 

@@ -35,7 +35,7 @@ def load_accelerator(name: str, *, beside: Path | None = None, changes: Changes 
     or a peak whose precision its efficiency lacks.
     """
     f, path = read_profile("accelerators", Accelerator, name, beside, changes, ("efficiency",))
-    efficiency = load_efficiency(f.efficiency, beside=path.parent, changes=under(changes, "efficiency"))
+    efficiency = load_efficiency(f["efficiency"], beside=path.parent, changes=under(changes, "efficiency"))
     accelerator = load_record(Accelerator, f, efficiency=efficiency)
     for precision in accelerator.peak_flops:
         if precision not in efficiency.matrix_fraction:
@@ -64,11 +64,11 @@ def load_cluster(name: str, *, network: str | None = None, changes: Changes | No
     own = None if network is not None else under(changes, "network")
     cluster = load_record(
         Cluster, f,
-        accelerator=load_accelerator(f.accelerator, beside=beside, changes=under(changes, "accelerator")),
-        node_link=load_link(f.node_link, beside=beside, changes=under(changes, "node_link")),
-        network=load_link(f.network, beside=beside, changes=own),
-        host_link=load_link(f.host_link, beside=beside, changes=under(changes, "host_link")),
-        framework=_framework_reference(f.framework, beside),
+        accelerator=load_accelerator(f["accelerator"], beside=beside, changes=under(changes, "accelerator")),
+        node_link=load_link(f["node_link"], beside=beside, changes=under(changes, "node_link")),
+        network=load_link(f["network"], beside=beside, changes=own),
+        host_link=load_link(f["host_link"], beside=beside, changes=under(changes, "host_link")),
+        framework=_framework_reference(f["framework"], beside),
     )  # fmt: skip
     if network is None:
         return cluster
@@ -117,20 +117,20 @@ def cluster_figures(name: str, *, network: str | None = None) -> dict[str, float
     from planner.hardware.schema import figures
 
     f, path = read_profile("clusters", Cluster, name, None, None, CLUSTER_NAMES)
-    accelerator, at = read_profile("accelerators", Accelerator, f.accelerator, path.parent, None, ("efficiency",))
-    efficiency, _ = read_profile("efficiency", Efficiency, accelerator.efficiency, at.parent)
-    wire, beside = (f.network, path.parent) if network is None else (network, None)
+    accelerator, at = read_profile("accelerators", Accelerator, f["accelerator"], path.parent, None, ("efficiency",))
+    efficiency, _ = read_profile("efficiency", Efficiency, accelerator["efficiency"], at.parent)
+    wire, beside = (f["network"], path.parent) if network is None else (network, None)
     files = {
         "": f, "accelerator": accelerator, "accelerator.efficiency": efficiency,
-        "node_link": read_profile("links", Link, f.node_link, path.parent)[0],
+        "node_link": read_profile("links", Link, f["node_link"], path.parent)[0],
         "network": read_profile("links", Link, wire, beside)[0],
-        "host_link": read_profile("links", Link, f.host_link, path.parent)[0],
+        "host_link": read_profile("links", Link, f["host_link"], path.parent)[0],
     }  # fmt: skip
-    return {f"{p}.{k}".lstrip("."): figure.value for p, file in files.items() for k, figure in figures(file)}
+    return {f"{p}.{k}".lstrip("."): figure["value"] for p, file in files.items() for k, figure in figures(file)}
 
 
 def framework_figures(name: str) -> dict[str, float]:
     """Every figure of a framework profile by its name, in the profile's units; raises as `load_efficiency`."""
     from planner.hardware.schema import figures
 
-    return {key: figure.value for key, figure in figures(read_profile("frameworks", Framework, name, None)[0])}
+    return {key: figure["value"] for key, figure in figures(read_profile("frameworks", Framework, name, None)[0])}

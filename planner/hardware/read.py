@@ -8,16 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from planner.base.errors import FileFormatError, UnknownNameError, shown
 from planner.base.files import is_path, read_toml, shipped_folder, validate
 from planner.base.lookup import same_name, server_of
 from planner.hardware.declared import Declared
-
-if TYPE_CHECKING:
-    from planner.hardware.schema import Sourced
-
 
 Changes = Mapping[str, Any]
 """Fields and their new values, nested like the files that they stand in: a number for a figure, in the profile's unit;
@@ -148,36 +144,35 @@ def read_profile(
     return validate(schema(record, *references), changed(data, changes) if changes else data, path), path
 
 
-def load_record(record: Callable[..., R], file: Sourced, **others: Any) -> R:
+def load_record(record: Callable[..., R], file: Mapping[str, Any], **others: Any) -> R:
     """A record from its profile's fields, in SI units; others: fields that are records of their own, or names.
 
     Each figure has its source; one that the profile does not state has the declared default, and says so.
     """
     from planner.hardware.schema import source_texts
 
-    values: dict[str, Any] = {"name": file.name, **others}
+    values: dict[str, Any] = {"name": file["name"], **others}
     sources = source_texts(file)
     for f in fields(record):  # type: ignore[arg-type]
         d = f.metadata.get("declared")
         if "setting" in f.metadata:
-            given = getattr(file, f.name)
-            values[f.name] = f.metadata["setting"](**given.model_dump()) if hasattr(given, "model_dump") else given
+            given = file[f.name]
+            values[f.name] = f.metadata["setting"](**given) if isinstance(given, dict) else given
         elif d is not None:
             values[f.name], told = _figure(file, f, d, values)
             sources |= told
     return record(**values, sources=sources)
 
 
-def _figure(file: Sourced, f: Field[Any], d: Declared, known: dict[str, Any]) -> tuple[Any, dict[str, str]]:
+def _figure(file: Mapping[str, Any], f: Field[Any], d: Declared, known: dict[str, Any]) -> tuple[Any, dict[str, str]]:
     """A figure's value, and the source of its default where the profile does not state it."""
     for key, scale in d.names(f.name).items():
-        given = getattr(file, key)
+        given = file[key]
         if given is None:
             continue
         if d.keys:
-            entries = {name: getattr(given, name) for name in d.keys}
-            return {name: x.value * scale for name, x in entries.items() if x is not None}, {}
-        value = given.value * scale
+            return {name: given[name]["value"] * scale for name in d.keys if given[name] is not None}, {}
+        value = given["value"] * scale
         return value > 0 if d.flag else int(value) if str(f.type).startswith("int") else value, {}
     key, scale = next(iter(d.names(f.name).items()))
     if d.like:

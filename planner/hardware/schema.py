@@ -5,23 +5,16 @@ Every figure has a unit in its name, a range and a source.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields as record_fields
 from dataclasses import is_dataclass
 from functools import cache
-from typing import Annotated, Any, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    Field,
-    StrictBool,
-    StrictStr,
-    create_model,
-    model_validator,
-)
-
-from planner.base.tables import StrictTable, refuse, rule
+from planner.base.checks import CheckedTable, Schema, checked, kept, optional, refuse, table
 from planner.hardware.declared import Declared, declared, movable
+
+OWN, UNSOURCED = "own-file", "a file of one's own, which names no source"
 
 
 def _number(value: Any) -> float:
@@ -33,139 +26,113 @@ def _number(value: Any) -> float:
         raise refuse("a finite number") from None
 
 
-Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
-Text = Annotated[StrictStr, Field(min_length=3), rule(str.strip, "text that says where the figure comes from")]
-Name = Annotated[StrictStr, Field(min_length=1, max_length=200), rule(str.isprintable, "characters that print")]
-OWN, UNSOURCED = "own-file", "a file of one's own, which names no source"
+def _figure(data: Any) -> Any:
+    """A bare number says nothing of its source."""
+    if isinstance(data, int | float) and not isinstance(data, bool):
+        return {"value": data, "source": OWN}
+    if not isinstance(data, dict):
+        raise refuse('a number, or { value = a number, source = "a key of [sources]" }')
+    return data
 
 
-class Figure(StrictTable):
-    """A number and where it comes from: a key of the file's `[sources]`; a bare number says nothing of that."""
-
-    value: Number
-    source: Annotated[StrictStr, Field(min_length=1)]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _table(cls, data: Any) -> Any:
-        if isinstance(data, int | float) and not isinstance(data, bool):
-            return {"value": data, "source": OWN}
-        if not isinstance(data, (dict, Figure)):
-            raise refuse('a number, or { value = a number, source = "a key of [sources]" }')
-        return data
+NUMBER = checked({"type": "float", "allow_inf_nan": False}, _number, when="before")
+STRICT = {"type": "str", "strict": True, "min_length": 1}
+FIGURE = checked(table({"value": NUMBER, "source": STRICT}), _figure, when="before")
+TEXT = checked(STRICT | {"min_length": 3}, kept(str.strip, "text that says where the figure comes from"))
+NAME = checked(STRICT | {"max_length": 200}, kept(str.isprintable, "characters that print"))
+SOURCES = {"type": "dict", "keys_schema": {"type": "str"}, "values_schema": TEXT}
 
 
-class Sourced(StrictTable):
-    """A file with `[sources]`, each used and each defined."""
-
-    name: Name
-    sources: dict[str, Text] = {}
-
-    @model_validator(mode="after")
-    def _sources_match(self) -> Sourced:
-        used = {figure.source: field for field, figure in figures(self)}
-        for key, field in used.items():
-            if key not in self.sources and key != OWN:
-                raise refuse(f"a source of {field} that stands in [sources]; {key!r} does not")
-        for key in self.sources:
-            if key not in used:
-                raise refuse(f"only sources that a figure uses; sources.{key} is not used")
-        return self
-
-
-def figures(model: BaseModel) -> list[tuple[str, Figure]]:
-    """Every figure of a file with its dotted name."""
-    found: list[tuple[str, Figure]] = []
-    for field in type(model).model_fields:
-        value = getattr(model, field)
-        if isinstance(value, Figure):
+def figures(file: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Every figure of a checked file with its dotted name."""
+    found: list[tuple[str, Mapping[str, Any]]] = []
+    for field, value in file.items():
+        if isinstance(value, dict) and "value" in value:
             found.append((field, value))
-        elif isinstance(value, dict):
-            found += [(f"{field}.{k}", v) for k, v in value.items() if isinstance(v, Figure)]
-        elif isinstance(value, BaseModel):
+        elif isinstance(value, dict) and field not in ("sources", "fitted"):
             found += [(f"{field}.{k}", v) for k, v in figures(value)]
     return found
 
 
-def source_texts(model: Sourced) -> dict[str, str]:
+def _sources_match(file: dict[str, Any]) -> dict[str, Any]:
+    """Each source is used and each is defined."""
+    used = {figure["source"]: field for field, figure in figures(file)}
+    for key, field in used.items():
+        if key not in file["sources"] and key != OWN:
+            raise refuse(f"a source of {field} that stands in [sources]; {key!r} does not")
+    for key in file["sources"]:
+        if key not in used:
+            raise refuse(f"only sources that a figure uses; sources.{key} is not used")
+    return file
+
+
+def source_texts(file: Mapping[str, Any]) -> dict[str, str]:
     """Each figure's name with the text of its source."""
-    return {name: model.sources.get(figure.source, UNSOURCED) for name, figure in figures(model)}
+    return {name: file["sources"].get(figure["source"], UNSOURCED) for name, figure in figures(file)}
 
 
-class OneOrMore(StrictTable):
-    """A table of optional figures that isn't empty."""
-
-    @model_validator(mode="after")
-    def _not_empty(self) -> OneOrMore:
-        if not self.model_fields_set:
-            raise refuse(f"at least one of {', '.join(type(self).model_fields)}")
-        return self
-
-
-def _checked(d: Declared) -> Any:
+def _in_range(d: Declared) -> Schema:
     """One figure in its range."""
-    rules = [rule(lambda f: d.least <= f.value <= d.most, f"a value from {d.least:g} to {d.most:g}")]
-    rules += [rule(lambda f: f.value == int(f.value), "a whole number")] if d.whole else []
-    return Annotated[(Figure, *rules)]
+    rules = [kept(lambda f: d.least <= f["value"] <= d.most, f"a value from {d.least:g} to {d.most:g}")]
+    rules += [kept(lambda f: f["value"] == int(f["value"]), "a whole number")] if d.whole else []
+    return checked(FIGURE, *rules)
 
 
-def _optional(kind: Any, needed: bool) -> tuple[Any, Any]:
-    """A field's kind and default, as pydantic takes them."""
-    return (kind, ...) if needed else (kind | None, None)
+def _table(d: Declared) -> Schema:
+    """A small table of figures: all of them, or one or more."""
+    if d.every:
+        return table(dict.fromkeys(d.keys, _in_range(d)))
+    some = kept(lambda given: any(given.values()), f"at least one of {', '.join(d.keys)}")
+    return checked(table(dict.fromkeys(d.keys, optional(_in_range(d)))), some)
 
 
-def _table(name: str, d: Declared) -> Any:
-    """A small table of figures."""
-    fields: dict[str, Any] = {key: _optional(_checked(d), d.every) for key in d.keys}
-    return create_model(name, __base__=StrictTable if d.every else OneOrMore, __doc__=d.says, **fields)
-
-
-def _setting(kind: Any) -> Any:
+def _setting(kind: Any) -> Schema:
     """A field that is no figure: text of a few words, a switch, or a small table of such."""
-    if kind is bool:
-        return StrictBool
-    if isinstance(kind, type) and is_dataclass(kind):
-        fields: dict[str, Any] = {
-            f.name: (_setting(get_type_hints(kind)[f.name]), f.default) for f in record_fields(kind)
-        }
-        return create_model(kind.__name__, __base__=StrictTable, **fields)
-    if get_origin(kind) is tuple:
-        return Annotated[kind, Field(min_length=1)]
-    if get_origin(kind) is Annotated:
-        return Annotated[StrictStr, Field(pattern=f"^({kind.__metadata__[0]})$")]
-    return kind
+    origin, args = get_origin(kind), get_args(kind)
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return table({f.name: optional(_setting(hints[f.name]), f.default) for f in record_fields(kind)})
+    if origin is tuple:
+        return {"type": "tuple", "items_schema": [_setting(args[0])], "variadic_item_index": 0, "min_length": 1}
+    if origin is Annotated:
+        return {"type": "str", "strict": True, "pattern": f"^({args[1]})$"}
+    if origin is Literal:
+        return {"type": "literal", "expected": list(args)}
+    if origin is dict:
+        return {"type": "dict", "keys_schema": _setting(args[0]), "values_schema": _setting(args[1])}
+    return {"type": "bool", "strict": True} if kind is bool else {"type": kind.__name__}
 
 
 @cache
 def schema(record: type, *references: str) -> Any:
     """The schema of the profiles of a record; references: fields that name other profiles."""
-    fields: dict[str, Any] = dict.fromkeys(references, (Name, ...))
+    fields = {"name": NAME, "sources": optional(SOURCES, {}), **dict.fromkeys(references, NAME)}
     for f in record_fields(record):
         if (d := f.metadata.get("declared")) is not None:
-            kind = _table(f.name, d) if d.keys else _checked(d)
+            kind = _table(d) if d.keys else _in_range(d)
             for key in d.names(f.name):
-                fields[key] = _optional(kind, d.needed and len(d.units) < 2)
+                fields[key] = kind if d.needed and len(d.units) < 2 else optional(kind)
         elif "setting" in f.metadata:
-            fields[f.name] = (_setting(f.metadata["setting"]), f.metadata.get("default", ...))
-    rules: dict[str, Any] = {"declared_rules": model_validator(mode="after")(_together(record))}
-    return create_model(record.__name__, __base__=Sourced, __validators__=rules, **fields)
+            kind = _setting(f.metadata["setting"])
+            fields[f.name] = optional(kind, f.metadata["default"]) if "default" in f.metadata else kind
+    return CheckedTable(checked(table(fields), _sources_match, _together(record)))
 
 
 def _together(record: type) -> Any:
     """The rules between a record's figures: one of several units, and figures that stand beside each other."""
 
-    def check(self: Any) -> Any:
+    def check(file: dict[str, Any]) -> dict[str, Any]:
         for name, (_, d) in declared(record).items():
             keys = list(d.names(name))
-            given = [key for key in keys if getattr(self, key) is not None]
+            given = [key for key in keys if file[key] is not None]
             if len(keys) > 1 and len(given) != 1:
                 raise refuse(f"exactly one of {' and '.join(keys)}")
-            if d.beside and bool(given) != (getattr(self, d.beside, given) is not None):
+            if d.beside and bool(given) != (file.get(d.beside, given) is not None):
                 raise refuse(f"both {keys[0]} and {d.beside}, or neither")
         allowed = movable(record)
-        for name in (name for moved in getattr(self, "fitted", {}).values() for name in moved):
+        for name in (name for moved in file.get("fitted", {}).values() for name in moved):
             if name not in allowed:
                 raise refuse(f"in fitted only {', '.join(allowed)}; {name!r} is none")
-        return self
+        return file
 
     return check

@@ -4,11 +4,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from types import MappingProxyType, SimpleNamespace
+from typing import Any
 
-from pydantic import ConfigDict, Field, StrictBool, StrictInt, create_model
-
+from planner.base.checks import CheckedTable, Schema, optional, table
 from planner.base.errors import FileFormatError, InputError, shown
 from planner.base.files import validate
 from planner.models.from_shape import FAMILIES, from_pattern
@@ -30,23 +29,23 @@ SHORT = {
 """The fields of a `Transformer` that a file says, by their names there; a pattern says the others."""
 
 
-def _size(field: str) -> Any:
+def _size(field: str) -> Schema:
     """A size in its range: 1 or more of what every model or every state-space has, and of what follows the family."""
     name = SHORT[field]
     least = int(field in POSITIVE or name == "ffn" or name in SSM_SIZES)
-    size = Annotated[StrictInt, Field(ge=least, le=LARGEST_OF.get(name, LARGEST))]
-    return (size, ...) if name in NEEDED else (size | None, SSM_SIZES.get(name))
+    size = {"type": "int", "strict": True, "ge": least, "le": LARGEST_OF.get(name, LARGEST)}
+    return size if name in NEEDED else optional(size, SSM_SIZES.get(name))
 
 
-_FIELDS: dict[str, Any] = {
-    "name": (str | None, None),
-    "family": (Literal["gpt", "llama", "nemotron", "moe", "hybrid"], ...),
-    "pattern": (Annotated[str, Field(max_length=100_000)] | None, None),
+_FIELDS: dict[str, Schema] = {
+    "name": optional({"type": "str"}),
+    "family": {"type": "literal", "expected": ["gpt", "llama", "nemotron", "moe", "hybrid"]},
+    "pattern": optional({"type": "str", "max_length": 100_000}),
     **{SHORT[field]: _size(field) for field in (*POSITIVE, *NOT_NEGATIVE) if field in SHORT},
-    **{field: (Annotated[float, Field(ge=0, le=1)] | None, None) for field in SHARES},
-    **{SHORT[field]: (StrictBool | None, None) for field in FLAGS},
+    **{field: optional({"type": "float", "ge": 0, "le": 1}) for field in SHARES},
+    **{SHORT[field]: optional({"type": "bool", "strict": True}) for field in FLAGS},
 }
-Description: Any = create_model("Description", __config__=ConfigDict(extra="forbid", frozen=True), **_FIELDS)
+Description: Any = CheckedTable(table(_FIELDS))
 """Fields of a `[model]` table; what is not said follows the family.
 
 ffn defaults to 4 hidden, kv_heads to heads, head_dim to hidden / heads, max_positions to seq_len for the
@@ -77,12 +76,12 @@ _FIELD = re.compile(r"(?<=field )\w+|(?<=multiple of )\w+|\b(?:[a-z]+_\w+|hidden
 def _file_name(field: str, names: Mapping[str, str]) -> str:
     """The file's name for a field of a `Transformer` or a `Description`."""
     short = field.removeprefix("num_")
-    field = short if short in Description.model_fields else field
+    field = short if short in _FIELDS else field
     return names.get(field, field)
 
 
 def _described(data: Any, path: Path | str, name: str) -> Transformer:
-    d: Any = validate(Description, data, path)
+    d: Any = SimpleNamespace(**validate(Description, data, path))
     if d.head_dim is None and d.hidden % d.heads:
         raise FileFormatError(f"{path}: field hidden is {d.hidden}; allowed: a multiple of heads {d.heads}")
     layers = _layers(d, path)

@@ -1,10 +1,11 @@
 """How many of a model's layers have what: attention, state-space, dense MLP, experts. All broadcast over models."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from planner.base.arrays import record
 from planner.models.transformer import Transformer
 
 
@@ -96,7 +97,7 @@ def ssm_channels(m: Transformer) -> tuple[Any, Any]:
     return np.asarray(m.ssm_heads) * m.ssm_head_dim, 2 * np.asarray(m.ssm_groups) * m.ssm_state
 
 
-@dataclass(frozen=True)
+@record
 class Shares:
     """Fractions of a model's layers with each kind; blocks, sums, norms: numbers in an average layer."""
 

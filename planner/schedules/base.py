@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from planner.base import records
-from planner.base.arrays import Array, Bools, Ints
+from planner.base.arrays import Array, Bools, Ints, record
 from planner.schedules.operations import Operation, Order
 
 __all__ = ["Array", "Loads", "Operation", "Order", "Pipeline", "Rule", "Schedule"]
@@ -35,7 +35,7 @@ Passes = tuple[Any, Any, Any]
 """Seconds F, I, W of one micro-batch through a rank."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Loads:
     """Work of uneven ranks, arrays: the first rank, `num_early` ranks behind it, the other middle ones, the last.
 
@@ -92,7 +92,7 @@ class Loads:
 WHOLE_ROUNDS = "needs a number of micro-batches divisible by pp"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Rule:
     """A rule of legality: its text for a person, and where it is broken, boolean of shape (n,)."""
 

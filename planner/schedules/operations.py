@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from planner.base.arrays import Bools, Ints
+from planner.base.arrays import Bools, Ints, record
 from planner.base.errors import ScheduleError, shown
 
 KINDS = "FBIWSTUV"
@@ -58,7 +57,7 @@ class Operation(NamedTuple):
         return Operation(int(stage), kind, int(micro_batch), int(part or 0), bool(fused))
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@record
 class Order:
     """The operations of every rank, in order, flat: rank r's are at start[r]:start[r + 1].
 

@@ -3,13 +3,13 @@
 Exact: a search discards a row only where every layout of it is known to be out of the answer (`shortlist`).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
 
 from planner.base import records
-from planner.base.arrays import Array
+from planner.base.arrays import Array, record
 from planner.costs.memory.rank import rank_memory
 from planner.costs.one_layer import OneLayer
 from planner.layouts import Layouts, Split
@@ -25,7 +25,7 @@ FREE = (
 )  # choices whose least is taken before the rows'
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Bounds:
     """Lower bounds for each row of a grid, arrays of shape (rows,), on the step without its bubble and on memory."""
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from planner.base import records
-from planner.base.arrays import Bools, Ints
+from planner.base.arrays import Bools, Ints, record
 from planner.choices.table import CHOICES, DEGREES
 from planner.costs.network.collectives import nodes_of
 from planner.hardware import Cluster
@@ -66,7 +66,7 @@ ROW = (*Degrees._fields, *Run._fields, "micro_batch")
 SCHEDULE = ROW.index("schedule")
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Family:
     """Rows of the same degrees and axes: runs (rows of a `Run` each) times micro-batches."""
 
@@ -79,7 +79,7 @@ class Family:
         return len(self.runs) * len(self.micro)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Grid:
     """A grid of layouts, rows sorted by schedule, and which of them are legal; both of its shape.
 
@@ -161,7 +161,7 @@ def _size(axes: Axes) -> int:
     return prod(len(axis) for axis in axes)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class _Rows:
     """Rows of one kind of axes: their columns, which layouts are legal, and what a choice adds to a row's serial."""
 

@@ -8,14 +8,14 @@ which layouts come, nor on how they are cut into grids.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.base import records
-from planner.base.arrays import Array, Bools, Ints
+from planner.base.arrays import Array, Bools, Ints, record
 from planner.search.bounds import Bounds
 from planner.search.grids import Grid
 from planner.step.estimate import Totals
@@ -29,7 +29,7 @@ BINS = 64  # of memory up to the accelerator's, and again for each further multi
 MULTIPLES = 4
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Candidates:
     """Layouts by what they are compared by, arrays of shape (n,).
 

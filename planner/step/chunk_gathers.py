@@ -8,12 +8,11 @@ the one that is fetched. The first micro-batch passes layer by layer as they arr
 one in the same way. A framework without prefetch gathers when the first micro-batch is there.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array, Bools
+from planner.base.arrays import Array, Bools, record
 from planner.costs.network.data_parallel import gathered_twice, shards_per_layer
 from planner.step.pipelines import by_chunk
 from planner.step.step_costs import StepCosts
@@ -22,7 +21,7 @@ NAMES = ("gather_s", "again_s", "reduce_s", "gather_cost_s", "again_cost_s", "re
 SETTLED = 3  # visits after which each further one takes as long as the one before
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class ChunkSeconds:
     """Seconds of one layer's collectives, shape (n,).
 
@@ -114,7 +113,7 @@ def _at(x: Any, some: list[Any]) -> Array:
     return out
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Visits(ChunkSeconds):
     """A rank's visits to its v chunks, with p ranks and m micro-batches. Collectives are those of a chunk.
 

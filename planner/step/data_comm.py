@@ -1,17 +1,16 @@
 """Data-parallel collectives of a step, and what of them hides under compute."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array
+from planner.base.arrays import Array, record
 from planner.step.layer_time import shown_s
 from planner.step.pipelines import layer_at_a_time
 from planner.step.step_costs import StepCosts
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class DataComm:
     """Data-parallel collectives of a step in seconds, shape (n,): all of each, and the part that compute hides."""
 

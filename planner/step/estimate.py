@@ -7,14 +7,14 @@ rank adds to it, `bubble_s` the filling and draining of the pipeline; the parts 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
 
 from planner.base import records
-from planner.base.arrays import Array, Bools
+from planner.base.arrays import Array, Bools, record
 from planner.costs.memory.fit_chance import fit_chance, kinds_of, unmeasured
 from planner.costs.memory.rank import Memory
 from planner.costs.one_layer import OneLayer, one_layer
@@ -29,7 +29,7 @@ from planner.step.step_time import StepTime, step_time
 ROUNDING = 1e-12  # of a step
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Estimate:
     """The estimates of a table of layouts; arrays of shape (n,).
 
@@ -124,7 +124,7 @@ class Estimate:
         return out
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Totals:
     """The figures that a search compares: step and peak memory, arrays of the layouts' shape, and the step's bubble."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array, Bools, Ints
+from planner.base.arrays import Array, Bools, Ints, record
 from planner.choices.pipeline_layout import parse_pipeline_layout
 from planner.layouts import Layouts, Split
 from planner.models import Transformer, mix
@@ -16,7 +16,7 @@ from planner.step.pipelines import end_shares, weight_copies
 from planner.step.splits import Stages, virtual_stage_layers
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Chunks:
     """Layers and shares of the modules on every virtual stage of a layout, or on every rank, shape (stages,).
 

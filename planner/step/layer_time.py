@@ -1,11 +1,10 @@
 """Seconds of one layer and micro-batch as a step shows them: its passes, what they wait for, what hides under them."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array, Bools
+from planner.base.arrays import Array, Bools, record
 from planner.costs.adapters import trained
 from planner.costs.case import Case
 from planner.costs.gradient_accumulation import with_accumulation
@@ -31,7 +30,7 @@ RING_SHOWS = 0.1
 """The least share of a context ring's transfers that shows. Assumed: no source states it."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class LayerTime:
     """One layer and micro-batch with its collectives as they show: seconds, shape (n,).
 

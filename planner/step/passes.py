@@ -1,18 +1,17 @@
 """Seconds of one micro-batch's passes on a rank or a stage: its layers, its share of the ends, what it waits for."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array
+from planner.base.arrays import Array, record
 from planner.costs.memory.chosen_layers import layers_not_recomputed, offloaded_layers
 from planner.schedules import Loads
 from planner.step.pipelines import between_share, by_chunk, end_shares
 from planner.step.step_costs import StepCosts
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Share:
     """A rank's or a stage's share of the model; numbers or arrays.
 

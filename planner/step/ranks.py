@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.base.arrays import Array
+from planner.base.arrays import Array, record
 from planner.costs.memory.rank import Memory, rank_memory
 from planner.layouts import Layouts
 from planner.step.given_stages import is_given
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from planner.step.step_costs import StepCosts
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Rank:
     """A rank that may be the fullest: its number, layers, and shares of embedding, head and modules; (n,).
 

@@ -4,11 +4,11 @@ Both tables are cut as over tp * pp tensor ranks. The hidden states of a micro-b
 is summed over them, each beside the passes; what the softmax needs of all ranks takes a few numbers a token.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from planner.base.arrays import Array
+from planner.base.arrays import Array, record
 from planner.costs.case import Case
 from planner.costs.gradient_accumulation import with_accumulation
 from planner.costs.kernels.device import stream_s
@@ -24,7 +24,7 @@ LIVE = 2
 """Micro-batches whose logits a rank holds at once: the next one's are made before the gradients of the one before."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class SharedHead:
     """Seconds of a rank's part of the head for one micro-batch, and of what ranks exchange; shape (n,).
 

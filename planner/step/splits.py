@@ -1,18 +1,18 @@
 """How layers lie on pipeline stages. Array-first, shape (n,)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array, Bools, Ints
+from planner.base.arrays import Array, Bools, Ints, record
 from planner.layouts import Layouts, Split
 
 ALIKE = 0.4  # of a grid's rows: where more have stages that differ by other choices, computing these again costs more
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Stages:
     """Layers of ranks, (n,): the first, `num_early` ranks behind it with `early`, others with `late`, the last.
 

@@ -5,14 +5,14 @@ The closed form (`planner.step.estimate`) and the exact timeline (`planner.step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from planner.base import records
-from planner.base.arrays import Array
+from planner.base.arrays import Array, record
 from planner.costs.adapters import trained
 from planner.costs.case import Case
 from planner.costs.gradient_accumulation import with_accumulation
@@ -46,7 +46,7 @@ from planner.step.shared_ends import SharedHead, shared_ends
 from planner.step.splits import Stages, split_layers
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class StepCosts:
     """The parts of every layout's step; arrays of shape (n,), or of a grid as far as they depend on its choices.
 

@@ -1,10 +1,10 @@
 """`step_time`: seconds of a step by cause."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 import numpy as np
 
-from planner.base.arrays import Array
+from planner.base.arrays import Array, record
 from planner.layouts import Layouts
 from planner.schedules import Loads
 from planner.step.chunk_gathers import chunk_wait_s
@@ -14,7 +14,7 @@ from planner.step.pipelines import by_chunk, by_schedule, pipeline
 from planner.step.step_costs import StepCosts
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class StepTime:
     """Seconds of one optimizer step by cause, arrays of shape (n,); the total is their sum."""
 

@@ -14,8 +14,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StrictBool, StrictStr, create_model, model_validator
 
+from planner.base.checks import refuse
 from planner.base.files import read_toml, validate
-from planner.base.tables import StrictTable, refuse
+from planner.base.tables import StrictTable
 from planner.choices.choice import LARGEST, Choice
 from planner.choices.enumerations import names
 from planner.choices.table import CHOICES, SETTLED, SHARED

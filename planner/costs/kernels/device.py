@@ -5,14 +5,14 @@ Legend: products are (rows x depth) @ (depth x columns); every argument broadcas
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array, Ints
+from planner.base.arrays import Array, Ints, record
 from planner.hardware import Accelerator
 from planner.layouts import Precision
 
@@ -34,7 +34,7 @@ def slowest_of(n: Any) -> Array:
     return quantile[inverse].reshape(np.shape(n))
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Device:
     """One accelerator as the costs of a table of layouts see it.
 

@@ -1,10 +1,10 @@
 """Seconds of what the first and last pipeline stages do besides layers: embedding, head, multi-token prediction."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from planner.base.arrays import Array
+from planner.base.arrays import Array, record
 from planner.costs.adapters import frozen
 from planner.costs.case import Case
 from planner.costs.kernels.device import matmul_s, stream_s
@@ -13,7 +13,7 @@ from planner.layouts import Recompute
 from planner.models import Transformer
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class EmbeddingHeadCost:
     """Seconds for one micro-batch, arrays of shape (n,): embedding on the first stage, head on the last.
 

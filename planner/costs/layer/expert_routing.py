@@ -1,13 +1,12 @@
 """The router's own kernels, and the copies of tokens sorted by expert and back. Array-first, shape (n,)."""
 
-from dataclasses import dataclass
 from enum import IntEnum
 from math import comb
 from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array, Bools, Ints
+from planner.base.arrays import Array, Bools, Ints, record
 from planner.costs.case import Case
 from planner.costs.kernels.device import stream_s
 from planner.costs.placement import members_in_node, node_ranks
@@ -42,7 +41,7 @@ def routing(framework: Framework, dispatcher: Dispatcher = Dispatcher.FRAMEWORK)
     return Routing.FUSED if framework.fused_routing else Routing.EAGER
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class PassTraffic:
     """Traffic and launches of a pass through a layer with experts: how often an element is read or written.
 

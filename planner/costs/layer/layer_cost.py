@@ -4,12 +4,11 @@ b: sequences in a micro-batch; s: tokens of a sequence on this context rank; t: 
 h: hidden size.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array
+from planner.base.arrays import Array, record
 from planner.costs.adapters import adapter_products, adapters_pass_s, frozen
 from planner.costs.case import Case
 from planner.costs.kernels.attention import attention_s
@@ -25,7 +24,7 @@ from planner.layouts import Recompute
 from planner.models import mix
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class LayerCost:
     """Seconds of one layer and micro-batch, each array of shape (n,): forward and backward by kind of work.
 

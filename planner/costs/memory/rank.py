@@ -4,12 +4,12 @@ Activations follow Korthikanti et al. 2022 (arXiv 2205.05198, section 4), writte
 shapes, kernels and norms count too; a GPT layer in 16 bits gives their s b h (10 + 24/t + 5 a s / (h t)).
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array
+from planner.base.arrays import Array, record
 from planner.costs.adapters import frozen, trained
 from planner.costs.case import Case
 from planner.costs.layer.kept_operations import by_operation
@@ -36,7 +36,7 @@ from planner.layouts import Layouts, Recompute
 from planner.models import mix
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Memory:
     """Peak bytes of a rank by what they hold, arrays of shape (n,)."""
 
@@ -60,7 +60,7 @@ def embedding_bytes(case: Case) -> Array:
     return np.asarray(hidden / case.token_shares * (1.0 + has_dropout(case.model, case.layouts) * 0.5))
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Activations:
     """Bytes that one micro-batch makes a rank hold, arrays of shape (n,), before the allocator's fragmentation.
 

@@ -1,10 +1,10 @@
 """Bytes that one layer keeps of a micro-batch for its backward pass, tensor by tensor. Array-first, shape (n,)."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 import numpy as np
 
-from planner.base.arrays import Array
+from planner.base.arrays import Array, record
 from planner.choices.training import adapts
 from planner.costs.adapters import adapter_inputs, frozen, held_for_weights
 from planner.costs.case import Case
@@ -17,7 +17,7 @@ from planner.layouts import Attention, Recompute
 from planner.models import mix
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class LayerTensors:
     """Bytes of the average layer's tensors on one rank when nothing is recomputed, but for attention's scores.
 

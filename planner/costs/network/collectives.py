@@ -8,18 +8,18 @@ all-reduces alone, src/graph/tuning.cc). Inside a node a protocol for small mess
 (NCCL's LL128, there too); the library takes the faster.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array, Bools, Ints
+from planner.base.arrays import Array, Bools, Ints, record
 from planner.costs.placement import members_in_node, node_ranks
 from planner.hardware import Cluster
 from planner.layouts import Layouts
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Group:
     """A communication group of every layout: its size and how it lies on nodes, arrays of shape (n,).
 
@@ -207,7 +207,7 @@ def _sends_s(group: Group, inside_bytes: Any, outside_bytes: Any) -> Array:
     return np.where(group.ranks > 1, np.maximum(inside, outside) + group.latency_s + group.tree_latency_s, 0.0)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Hop:
     """The slowest hop between neighbouring pipeline stages of every layout, arrays of shape (n,).
 

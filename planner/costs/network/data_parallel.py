@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array, Bools
+from planner.base.arrays import Array, Bools, record
 from planner.costs.adapters import trained
 from planner.costs.case import Case
 from planner.costs.memory.bytes_per_parameter import (
@@ -22,7 +22,7 @@ from planner.layouts import Layouts, OptimizerKind
 from planner.models import mix
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class DataCollectives:
     """The data-parallel groups' collectives: dense parameters over all replicas, experts over those of one expert.
 

@@ -5,12 +5,11 @@ steps (H = 1: gradients at every step; F = 1: DiLoCo, arXiv 2311.08105; F > 1: S
 exchange directly, a reduce-scatter and an all-gather: each sends 2 (M - 1) / M of a share over its own link.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array
+from planner.base.arrays import Array, record
 from planner.hardware import Framework
 from planner.layouts import Precision
 
@@ -18,7 +17,7 @@ OUTER_BYTES = 8.0
 """Bytes per parameter of DiLoCo's outer optimizer: the last shared value and Nesterov's momentum, in 32 bits."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class SiteExchange:
     """How sites exchange; every figure a number or an array that broadcasts.
 

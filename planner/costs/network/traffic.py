@@ -1,10 +1,10 @@
 """Communication of one step by kind of parallelism, in seconds. Array-first, shape (n,)."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 import numpy as np
 
-from planner.base.arrays import Array
+from planner.base.arrays import Array, record
 from planner.costs.adapters import adapters_gathers, frozen
 from planner.costs.case import Case
 from planner.costs.kernels.device import stream_s
@@ -31,7 +31,7 @@ from planner.layouts import Dispatcher, Precision, Recompute
 from planner.models import mix
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class LayerTraffic:
     """Seconds on the wire of one micro-batch, before any overlap, arrays of shape (n,).
 
@@ -53,7 +53,7 @@ class LayerTraffic:
     logits_s: Array
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class ShardedLayer:
     """Seconds of ZeRO's collectives where layers have their own, arrays of shape (n,); 0 elsewhere.
 
@@ -72,7 +72,7 @@ class ShardedLayer:
     ends_sharding_s: Array
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Traffic(LayerTraffic, ShardedLayer):
     """All communication but the step's data-parallel collectives (`data_parallel` beside it), arrays of shape (n,).
 

@@ -4,18 +4,16 @@ What waits for what: `planner.step.chunk_gathers`. Operations of one chunk that 
 visit: they share one gather and one reduction, as in the trainer's executor.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from planner.base.arrays import Array, Ints
+from planner.base.arrays import Array, Ints, record
 from planner.schedules.dependencies import dependencies
 from planner.schedules.operations import KINDS, Order
 
 F = KINDS.index("F")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@record
 class ChunkLinks:
     """Operations of links, one lane a rank, shape (k,): a gather for each visit, then a reduction for each.
 

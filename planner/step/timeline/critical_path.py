@@ -1,15 +1,13 @@
 """The critical path of a timeline, named: which rank's and stage's operations the step waited for."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from planner.base.arrays import Ints
+from planner.base.arrays import Ints, record
 from planner.schedules.operations import KINDS, NAMES
 from planner.step.timeline.timeline import Timeline
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class CriticalPath:
     """Operations on the path, first to last (flat indices), and seconds by (stage, kind), longest first.
 

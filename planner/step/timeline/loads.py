@@ -1,17 +1,15 @@
 """Loads of one layout for its exact timeline: the seconds of each stage, and what each rank holds."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from planner.base.arrays import Array, Ints
+from planner.base.arrays import Array, Ints, record
 from planner.schedules import Order
 from planner.step.given_stages import Chunks, chunks_of
 from planner.step.passes import Share, passes
 from planner.step.step_costs import StepCosts
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class StageLoads:
     """Loads of each stage for one micro-batch: seconds of shape (stages,), and what lies on it."""
 
@@ -43,7 +41,7 @@ def stage_loads(costs: StepCosts, stages: int) -> StageLoads:
     return StageLoads(chunks=chunks, forward_s=forward, input_grad_s=input_grad, weight_grad_s=weight_grad)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class RankLoads:
     """Loads of each rank in one copy of the weights: chunks, and its shares of embedding and head; shape (p,).
 

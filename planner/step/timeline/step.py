@@ -7,11 +7,11 @@ stages both give the same step.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from planner.base.arrays import Array
+from planner.base.arrays import Array, record
 from planner.base.errors import LayoutError, ScheduleError
 from planner.costs.layer.slices import even_slices
 from planner.costs.memory.chosen_layers import layers_not_recomputed, offloaded_layers
@@ -33,7 +33,7 @@ from planner.step.timeline.timeline import TimedOrder, Timeline, check_size, dur
 Sized = tuple[Schedule, Pipeline]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@record
 class StepSimulation:
     """A simulated step: the schedule's timeline and what surrounds it, by rank, seconds of shape (p,).
 
@@ -115,7 +115,7 @@ def simulate(
     return finish(prepared, run_all([prepared.run])[0])
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class SliceLoads:
     """Each slice's seconds and tokens, over the mean of as many even slices; shape (k,)."""
 
@@ -186,7 +186,7 @@ def steady_step(costs: StepCosts, schedule: Schedule, pipe: Pipeline) -> StepSim
         steps *= 2
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@record
 class PreparedStep:
     """A layout and an order of so many of its steps, with all that its timeline needs."""
 

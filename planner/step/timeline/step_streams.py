@@ -1,10 +1,10 @@
 """`simulate_streams`: a layout's step whose transfers and collectives queue on links and slow compute down."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from planner.base.arrays import Array
+from planner.base.arrays import Array, record
 from planner.base.errors import LayoutError
 from planner.costs.network.collectives import groups, hop
 from planner.hardware import Framework
@@ -20,7 +20,7 @@ from planner.step.timeline.streams import LANES, Collectives, StreamTimeline, ru
 from planner.step.timeline.timeline import Timeline, durations
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@record
 class StreamStep:
     """A step with links: `plain` is the same without, whose memory and loads hold here too.
 

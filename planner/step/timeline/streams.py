@@ -6,12 +6,10 @@ its gradients with its last backward. A lane runs strictly in order: a reduction
 behind it. While a link of a rank is busy its compute may run slower, by a stated factor.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.base.arrays import Array, Ints
+from planner.base.arrays import Array, Ints, record
 from planner.base.errors import InputError, ScheduleError
 from planner.schedules.dependencies import dependencies
 from planner.schedules.operations import Order
@@ -22,7 +20,7 @@ MOST_ROUNDS = 100
 F, B, I, W = range(4)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Collectives:
     """Seconds of each rank's data-parallel collectives, shape (p,), shared evenly by the rank's chunks.
 
@@ -37,7 +35,7 @@ class Collectives:
     on_network: bool
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@record
 class StreamTimeline:
     """Start and end in seconds of every operation: first those of the order, then the links'.
 
@@ -65,7 +63,7 @@ class StreamTimeline:
         return np.asarray(np.bincount(self.rank, weights=lasts, minlength=self.order.ranks))
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class _Links:
     """Operations of links: rank and lane that they run on, where in the rank's order, seconds, what they wait for."""
 

@@ -1,13 +1,12 @@
 """The timeline of a schedule: when each operation runs for given durations, what ranks hold, what was waited for."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from planner.base.arrays import Array, Bools, Ints
+from planner.base.arrays import Array, Bools, Ints, record
 from planner.base.errors import ScheduleError
 from planner.schedules.base import Pipeline
 from planner.schedules.dependencies import dependencies
@@ -18,7 +17,7 @@ from planner.step.timeline.engine import needed, run_lanes
 MOST_OPERATIONS = 20_000_000  # about 5 GB while the timeline is made
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@record
 class Timeline:
     """Start and end in seconds of every operation of an order, shape (n,).
 
@@ -112,7 +111,7 @@ def run(
     )[0]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@record
 class TimedOrder:
     """An order with its operations' durations, and before what each rank starts nothing: what `run` takes.
 
@@ -160,7 +159,7 @@ def run_all(runs: list[TimedOrder], transfer_s: float = 0.0, *, compiled: bool |
     return out
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@record
 class _Lanes:
     """The engine's arguments."""
 

@@ -4,14 +4,12 @@ The same times as the engine's, bit for bit, for the order in which operations a
 some ten numpy calls whatever its width, so this pays for wide tables: long pipelines, or many steps side by side.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from planner.base.arrays import Array, Bools, Ints
+from planner.base.arrays import Array, Bools, Ints, record
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class _Units:
     """Units that lanes run one after another: operations, or those fused as one; arrays of shape (units,).
 
