@@ -14,5 +14,5 @@ Kind = TypeVar("Kind")
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def record(kind: type[Kind]) -> type[Kind]:
-    """A dataclass of arrays. Type checkers alone keep it frozen: Python makes it in a quarter of the time."""
-    return dataclass(kw_only=True, eq=False, repr=False)(kind)
+    """A frozen dataclass of arrays, of which only itself is an equal: Python makes it in less than half of the time."""
+    return dataclass(frozen=True, kw_only=True, eq=False, repr=False)(kind)
