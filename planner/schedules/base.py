@@ -255,7 +255,7 @@ class Schedule(ABC):
 
         micro_batch: counted through all steps from the first, whose weights nothing has updated.
         """
-        return np.zeros(np.broadcast(pipe.p, pipe.m, rank, micro_batch).shape, dtype=np.int64)
+        return np.asarray(0, dtype=np.int64)
 
     def bubble_fraction(self, pipe: Pipeline, F: Any = 1.0, I: Any = 1.0, W: Any = 1.0) -> Array:
         """Idle share of the step: bubble / (m (F + I + W) + bubble)."""
@@ -273,10 +273,11 @@ class Schedule(ABC):
         return np.asarray(pipe.m * (slowest[0] + slowest[1] + slowest[2]) + self.bubble_s(pipe, *rest))
 
 
-def largest_sum(F: Any, I: Any, W: Any, *sums: tuple[Any, Any, Any]) -> Array:
-    """The largest a F + b I + c W of the sums (a, b, c), and at least zero; arrays broadcast.
+def largest_sum(times: tuple[Any, ...], *sums: tuple[Any, ...]) -> Array:
+    """The largest a F + b I + c W, of times (F, I, W), of the sums (a, b, c), and at least zero; arrays broadcast.
 
     A step is a longest path through operations in order, so its length is the largest of such sums; where F, I and W
     differ, different paths are the longest. Families found by simulation list theirs.
     """
-    return np.asarray(reduce(np.maximum, (a * F + b * I + c * W for a, b, c in sums), 0.0))
+    each = (sum(n * time for n, time in zip(one, times, strict=True)) for one in sums)
+    return np.asarray(reduce(np.maximum, each, 0.0))

@@ -49,9 +49,9 @@ class OneFOneBV(Generated):
         p, m, B = np.asarray(pipe.p), np.asarray(pipe.m), I + W
         long, back = 4 * m + 2 * p - 6, 2 * (p - m)
         sums = (
-            largest_sum(F, B, 0.0, (2 * p - 2, 2 * p - 2, 0), (2 * p + 2, 2 * p - 3, 0), (long, back + 1, 0)),
-            largest_sum(F, B, 0.0, (2 * p - 2, 2 * p - 2, 0), (long, back, 0)),
-            largest_sum(F, B, 0.0, (2 * p - 1, 2 * p - 2, 0), (long - 1, back + 1, 0), (long, back, 0)),
+            largest_sum((F, B), (2 * p - 2, 2 * p - 2), (2 * p + 2, 2 * p - 3), (long, back + 1)),
+            largest_sum((F, B), (2 * p - 2, 2 * p - 2), (long, back)),
+            largest_sum((F, B), (2 * p - 1, 2 * p - 2), (long - 1, back + 1), (long, back)),
         )
         out = np.where(p % 3 == 0, sums[0], np.where(p % 3 == 1, sums[1], sums[2])) / 2
         return np.where(p > 1, out, 0.0), (p == 1) | (p >= 3) & (m > p)

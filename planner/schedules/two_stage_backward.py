@@ -40,7 +40,7 @@ class TwoStageBackward(Schedule):
         """
         q = np.asarray(pipe.p) - 1
         g = np.minimum(q, np.asarray(pipe.m) - 1)
-        return largest_sum(F, I, W, (q, q, -g), (q, 0, 0), (q - g, q, 0))
+        return largest_sum((F, I, W), (q, q, -g), (q, 0, 0), (q - g, q, 0))
 
     def in_flight(self, pipe: Pipeline, rank: Any, kept: Any = 0.0) -> Array:
         """1F1B's p - r, at most m, and what W still needs of the other micro-batches."""

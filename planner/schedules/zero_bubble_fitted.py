@@ -213,13 +213,13 @@ class ZeroBubble1p(Generated):
         """
         q, n = np.asarray(pipe.p) - 1, np.asarray(pipe.m) - 1
         h, c = n // 2, n - n // 2
-        short = largest_sum(F, I, W, (q, q, -n), (q - n, q, 0), (q - c, q - h, 0), (q - h, q - h, h - c))
+        short = largest_sum((F, I, W), (q, q, -n), (q - n, q, 0), (q - c, q - h, 0), (q - h, q - h, h - c))
         out = np.where(n <= self.depth * q, short, self.full_s(q, n, F, I, W))
         return np.where(q > 0, out, 0.0), np.ones((), dtype=bool)
 
     def full_s(self, q: Any, n: Any, F: Any, I: Any, W: Any) -> Array:
         """The bubble where memory is full: that of ZB-H1."""
-        return largest_sum(F, I, W, (0, q, 0), (q, q, -q))
+        return largest_sum((F, I, W), (0, q, 0), (q, q, -q))
 
     def fitted(self, pipe: Pipeline, seconds: Passes, transfer_s: float = 0.0, kept: float = 1.0) -> Order:
         """The list for these durations, under the same limit of memory."""
@@ -236,4 +236,4 @@ class ZeroBubble2p(ZeroBubble1p):
         """q (I - F), and what a W longer or shorter than the others leaves."""
         late = np.clip(n - 2 * q - 2, 0, q)
         wide, narrow = (q - 1, q - 1, 2 - 2 * q), (q, q, -2 * q - 1)
-        return largest_sum(F, I, W, (-q, q, 0), (late - q, q, -late), wide, narrow)
+        return largest_sum((F, I, W), (-q, q, 0), (late - q, q, -late), wide, narrow)

@@ -65,9 +65,7 @@ class ZeroBubbleV(Schedule):
         """
         q = np.asarray(pipe.p) - 1
         sums = largest_sum(
-            F,
-            I,
-            W,
+            (F, I, W),
             (2 * q, 0, -2 * q - 1),
             (2 * q - 1, 1, -2 * q),
             (2 * q, -q, -q),

@@ -89,8 +89,7 @@ def chunk_wait_s(costs: StepCosts, forward_s: Any, backward_s: Any) -> Array:
     bare = (v * m + p - 1 + (v - 1) * np.maximum(p - m, 0)) * (x.forward_s + x.backward_s)
     prefetch = costs.case.framework.overlap_param_gather > 0.0
     longer = (_prefetched(x) if prefetch else _blocking(x)) - bare
-    waits = np.where(_at(mine, some), np.maximum(longer, 0.0), 0.0)  # without a gather both sums round apart
-    out[np.ix_(*(np.arange(out.shape[axis])[index] for axis, index in enumerate(some)))] = waits
+    out[np.ix_(*(np.arange(out.shape[axis])[index] for axis, index in enumerate(some)))] = np.maximum(longer, 0.0)
     return out
 
 
@@ -170,8 +169,8 @@ def _rank(x: Visits, ends: tuple[Any, ...], idle: tuple[Any, ...]) -> Array:
         link, start, earlier, before = (np.where(k < v, a, b) for a, b in zip(new, old, strict=True))
     more = np.maximum(v - SETTLED, 0) * np.maximum(forward, x.gather_s) + np.where(v > SETTLED, ends[1], 0.0)
     # The turn: the last chunk stays, while the one before it is gathered again.
-    link, earlier, start = link + more, earlier + more, before + more + idle[1]
-    link = np.where(v > 1, np.maximum(link, earlier) + x.again_s, link)
+    link, start = link + more, before + more + idle[1]
+    link = np.where(v > 1, link + x.again_s, link)
     before = start + m * x.backward_s
     due = x.reduce_s + ends[2]
     for k in range(1, SETTLED + 1):

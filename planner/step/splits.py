@@ -186,7 +186,7 @@ def _by_products(L: Array, p: Any, head_products: Any) -> tuple[Array, Array]:
 def _between(L: Array, p: Any, first: Array, last: Array, remainder_last: Any) -> Stages:
     """The stages whose ranks between the ends share evenly what these leave; the remainder lies first, or last."""
     ranks = np.maximum(p - 2, 1)
-    rest = np.where(p > 2, L - first - last, 0.0)
+    rest = L - first - last
     least = np.floor(rest / ranks)
     extra = rest - least * ranks
     return Stages(

@@ -80,6 +80,13 @@ def test_every_rank_holds_an_eighth_of_both_tables():
 
 
 @pytest.mark.parametrize("name", ["vocab-1", "vocab-2"])
+def test_every_rank_holds_logits_of_two_micro_batches(name):
+    """An eighth of 1F1B's last rank's for each, beside the whole hidden states: 2,048 tokens of 3,072 in two bytes."""
+    shared, alone = (step_costs(setup(), layout(schedule=way)).activations for way in (name, "1f1b"))
+    assert float(shared.logits[0]) / 8 == pytest.approx(2 * (float(alone.logits[0]) / 8 + 2048 * 3072 * 2), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["vocab-1", "vocab-2"])
 @pytest.mark.parametrize("way", [{}, {"tp": 2, "sequence_parallel": True, "pp": 4}, {"dp": 2, "zero": 1}, {"tp": 2}])
 @pytest.mark.parametrize("model", ["gpt", "gpt, tied", "llama3-8b"])
 def test_the_closed_form_is_the_timelines(model, way, name):

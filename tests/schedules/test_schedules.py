@@ -188,6 +188,11 @@ def test_ranks_that_need_not_wait_for_one_another_take_the_span(name, data, f, i
     assert five.makespan_s - four.makespan_s == pytest.approx(one.span_s, rel=1e-9)
 
 
+@pytest.mark.parametrize("name", sorted(n for n, s in SCHEDULES.items() if s.synchronous))
+def test_a_synchronous_gradient_updates_the_weights_that_it_is_of(name):
+    assert int(get_schedule(name).updates_behind(Pipeline(p=4, m=8), 2, 5)) == 0
+
+
 @pytest.mark.parametrize("name", sorted(n for n, s in SCHEDULES.items() if s.steady))
 @settings(max_examples=40, deadline=None)
 @given(st.data())

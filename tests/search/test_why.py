@@ -85,7 +85,9 @@ def test_the_best_is_recognised():
     best = search("llama3-8b", 16, 64)
     row = best.estimate.layouts.row(int(best.best[0]))
     text = ",".join(f"{key}={str(row[key]).lower()}" for key in ("dp", "tp", "zero", "sequence_parallel", "recompute"))
-    assert why(text).reason == "chosen"
+    answer = why(text)
+    assert answer.reason == "chosen"
+    assert answer.other.layouts.row(0) == row
 
 
 def test_a_schedule_is_tried_with_the_pipelines_that_were_allowed():

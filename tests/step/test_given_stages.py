@@ -75,6 +75,7 @@ def test_parameters_of_all_ranks_are_the_models():
     own = RankParts(model=setup.model, layouts=layouts).rank(c.layers, held.first, held.last, c.modules, c.dense)
     table = counts.embedding_params(setup.model)
     assert own.total.sum() == pytest.approx(counts.total_params(setup.model) + table, rel=1e-12)
+    assert float(step_costs(setup, layouts).busiest_params[0]) == pytest.approx(own.total.max(), rel=1e-12)
     # Rank 1: eight sparse layers of 256 experts and one shared.
     sparse = counts.layers_params(mix.all_sparse(setup.model)) / 61
     assert own.total[1] == pytest.approx(8 * sparse, rel=1e-12)

@@ -45,7 +45,7 @@ def computed_share(model: Transformer, half_tokens: Any, block: Any = FLASH_BLOC
     The causal half, or the band of a sliding window, and half a block at each of their edges; rows of few keys, those
     of a window's second edge among them, are slower (`flash_half_tokens`).
     """
-    s = np.asarray(model.seq_len, dtype=np.float64)
+    s = np.asarray(model.seq_len)
     within = np.where(np.asarray(model.window) > 0, np.minimum(model.window, s), s)
 
     def of(keys: Any, edges: Any) -> Any:
