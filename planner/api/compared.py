@@ -88,7 +88,11 @@ def check_megatron(
     if before is not None:
         old, earlier = before[0], _launch_figures(before[1], cluster, **known)
         record |= {"against": old, "before": earlier}
-        lines += [f"before ({old}): {_line(earlier)}", f"change: {_change(earlier, after)}"]
+        # Tokens per second as a share, since a batch may change with the rest.
+        gain = after["tokens_per_s_per_gpu"] / earlier["tokens_per_s_per_gpu"] - 1.0
+        more = after["memory_gib"] - earlier["memory_gib"]
+        lines.append(f"before ({old}): {_line(earlier)}")
+        lines.append(f"change: {gain:+.1%} tokens per second, {more:+.1f} GiB per GPU")
     if not fits:
         lines.append(f"It may run out of memory: at least {fit_chance:.0%} is asked for.")
     return Checked("", record, "\n".join(lines), fits=fits)
@@ -107,9 +111,3 @@ def _line(f: dict[str, Any]) -> str:
         f"{f['layout']}, batch {f['global_batch']:,}: {f['step_time_s']:.4g} s per step, {f['mfu_text']}, "
         f"{f['memory_gib']:.1f} GiB per GPU (fits in {chance_text(f['fit_chance'])} of such cases)"
     )
-
-
-def _change(before: dict[str, Any], after: dict[str, Any]) -> str:
-    """Tokens per second as a share, since a batch may change with the rest, and GiB."""
-    gain = after["tokens_per_s_per_gpu"] / before["tokens_per_s_per_gpu"] - 1.0
-    return f"{gain:+.1%} tokens per second, {after['memory_gib'] - before['memory_gib']:+.1f} GiB per GPU"

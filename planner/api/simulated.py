@@ -90,15 +90,11 @@ class Simulation(Shown, simulations.Simulated):
 
     def plot(self) -> Figure:
         """The timeline as a figure of matplotlib."""
-        return timeline_figure(self.step.timeline, self._drawn_title, "s")
+        return timeline_figure(self.step.timeline, f"{self._title}: {self.step.schedule.name}", "s")
 
     @property
     def _title(self) -> str:
         return tables.question_title(self.setup, int(self.layouts.gpus[0]), self.layout["global_batch"])
-
-    @property
-    def _drawn_title(self) -> str:
-        return f"{self._title}: {self.step.schedule.name}"
 
     @property
     def lines(self) -> tuple[RenderableType, ...]:

@@ -95,9 +95,10 @@ def _fit_runs(
         about += f" source{'s' * (found.fit.sources != 1)} ({date.today().isoformat()})"
         written = write_profiles(folder, fitted_profiles(found.fit.fitted, *chosen.named(), about))
     if json:
-        from planner.report.calibration import calibration_record, scores_records
+        from planner.report.calibration import calibration_record
 
-        record = calibration_record(chosen, found) | scores_records(sets)
+        scored = {name: {"sources": by_source, "overall": overall} for name, (by_source, overall) in sets.items()}
+        record = calibration_record(chosen, found) | scored
         o.print_json(record | {"written": [str(path) for path in written]})
         return
     _show(chosen, found, sets)

@@ -22,12 +22,6 @@ def _gpus(text: str) -> tuple[int, ...]:
     return tuple(out)
 
 
-def _rates(text: str) -> tuple[float, ...]:
-    """Gb/s of the sites' links: one, or one a site."""
-    allowed = "Gb/s, one for all sites or one a site, as 10,1"
-    return parsed("--gbit", text, lambda _: tuple(float(part) for part in text.split(",")), allowed)
-
-
 @positional
 @searches
 @a.assumes()
@@ -60,9 +54,11 @@ def command(
 
     setup = place.setup(model)
     batch = size.sequences(setup.model.seq_len)
+    allowed = "Gb/s, one for all sites or one a site, as 10,1"
+    rates = parsed("--gbit", gbit, lambda text: tuple(float(part) for part in text.split(",")), allowed)
     with o.working("searching every way to divide the training"):
         answer = training_on_sites(
-            setup, aim.goal(setup.model), given, sites=_gpus(sites), gbit=_rates(gbit), latency_ms=latency_ms,
+            setup, aim.goal(setup.model), given, sites=_gpus(sites), gbit=rates, latency_ms=latency_ms,
             batch=batch, sync_every=sync_every, shares=shares, bits=bits, overlap_steps=overlap_steps,
             replica_law=replica_law, exact_tokens=aim.loss is None, **choices,
         )  # fmt: skip

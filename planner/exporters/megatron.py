@@ -161,7 +161,9 @@ def adapt_core(nearest: Nearest, named: Callable[[str], str]) -> None:
     if row["offload_optimizer"] and row["zero"] == 0:
         nearest.change("zero", 1, f"{named('optimizer_cpu_offload')} needs {named('use_distributed_optimizer')}")
     adapt_optimizer(nearest)
-    nearest.whole_activations(named("cpu_offloading_num_layers"))
+    if row["pp"] > 1 or row["recompute"] != "none":  # transformer_config.py's own rule
+        reason = f"{named('cpu_offloading_num_layers')} excludes a pipeline and recomputation"
+        nearest.change("offload_layers", 0, reason)
     if row["precision"] == "fp16" and row["ep"] > 1:
         raise nearest.refuse("ep", "has no expert parallelism in fp16", "recommend with --precision bf16 or --ep 1")
     if nearest.setup.model.num_experts and row["tp"] > 1:

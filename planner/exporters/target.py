@@ -93,11 +93,6 @@ class Nearest:
         """The error for a choice that has no equivalent."""
         return LayoutError(f"{key} {_as_text(self.row[key])}: {self.title} {reason}; {remedy}")
 
-    def whole_activations(self, setting: str) -> None:
-        """Megatron-Core's own rule for activations of layers in host memory (transformer_config.py)."""
-        if self.row["pp"] > 1 or self.row["recompute"] != "none":
-            self.change("offload_layers", 0, f"{setting} excludes a pipeline and recomputation")
-
     def adam_alone(self) -> None:
         """Refuse optimizers that a framework's file can't ask for.
 

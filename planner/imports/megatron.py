@@ -9,7 +9,7 @@ from planner.exporters.megatron_model import FINE
 from planner.hardware import Cluster, Framework
 from planner.imports.arguments import Arguments, read_arguments
 from planner.imports.megatron_model import model_of
-from planner.imports.megatron_stages import LAYOUT, virtual_stages, with_stages
+from planner.imports.megatron_stages import LAYOUT, run_stages, split_so, virtual_stages
 from planner.imports.names import ignored, megatron_arguments
 from planner.imports.run import ExistingRun, stated_gradients
 from planner.models import Transformer, load_model, with_seq_len
@@ -47,7 +47,9 @@ def megatron_run(
     row = _choices(a, profile, gpus, notes)
     if attention is not None:
         row["attention"] = attention
-    layouts = with_stages(a, profile, one_layout(cluster, **row))
+    layouts = one_layout(cluster, **row)
+    stages = run_stages(a, int(shape.num_layers), row["pp"], row["virtual_stages"])
+    layouts = layouts if stages is None else split_so(profile, layouts, stages)
     check_legal(shape, cluster, layouts)
     actual, switches = _turned_off(a, framework, layouts.row(0))
     known = megatron_arguments("launcher", "model", "read", "newer")

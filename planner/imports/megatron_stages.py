@@ -30,12 +30,6 @@ def virtual_stages(a: Arguments, layers: int, pp: int) -> int:
     return (v or 1) if pp > 1 else 1
 
 
-def with_stages(a: Arguments, profile: Setup, layouts: Layouts) -> Layouts:
-    """The layout with the run's split of layers, where it says one by numbers: ours of that name, or stage by stage."""
-    stages = _run_stages(a, int(profile.model.num_layers), int(layouts.pp[0]), int(layouts.virtual_stages[0]))
-    return layouts if stages is None else split_so(profile, layouts, stages)
-
-
 def split_so(profile: Setup, layouts: Layouts, stages: list[int]) -> Layouts:
     """The layout with so many layers on each virtual stage: a split of ours that has them, or stage by stage."""
     pp, layers, v = int(layouts.pp[0]), int(profile.model.num_layers), int(layouts.virtual_stages[0])
@@ -64,7 +58,7 @@ def _given(layout: str) -> PipelineLayout:
         raise InputError(str(error).replace("pipeline_layout", f"--{LAYOUT}", 1)) from None
 
 
-def _run_stages(a: Arguments, layers: int, pp: int, v: int) -> list[int] | None:
+def run_stages(a: Arguments, layers: int, pp: int, v: int) -> list[int] | None:
     """Layers of each virtual stage, where the arguments say in numbers something else than equal stages."""
     first, last = a.number("decoder-first-pipeline-num-layers"), a.number("decoder-last-pipeline-num-layers")
     embedding, loss = ("account-for-embedding-in-pipeline-split" in a), ("account-for-loss-in-pipeline-split" in a)

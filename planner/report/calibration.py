@@ -105,11 +105,6 @@ def calibration_record(chosen: Selection, found: Calibration) -> dict[str, Any]:
     }
 
 
-def scores_records(sets: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """Scores by what they are of: `sources` and `overall`."""
-    return {name: {"sources": by_source, "overall": overall} for name, (by_source, overall) in sets.items()}
-
-
 def percent(value: Any) -> str:
     """A share in percent; text as it is, nothing as a dash."""
     return "-" if value is None else value if isinstance(value, str) else f"{100 * value:.1f}"

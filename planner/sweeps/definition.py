@@ -9,13 +9,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StrictBool, StrictStr, create_model, model_validator
 
 from planner.base.checks import refuse
-from planner.base.files import read_toml, validate
 from planner.base.tables import StrictTable
 from planner.choices.choice import LARGEST, Choice
 from planner.choices.enumerations import names
@@ -204,11 +202,3 @@ class SweepFile(StrictTable):
         if unknown := set(self.prices) - set(self.clusters):
             raise refuse(f"prices of the clusters that are swept; {sorted(unknown)[0]!r} is not")
         return self
-
-
-def read_definition(path: Path) -> SweepFile:
-    """A sweep's file.
-
-    Raises FileFormatError if it can't be read, parsed or validated; names the field, its value and what is allowed.
-    """
-    return validate(SweepFile, read_toml(path), path)

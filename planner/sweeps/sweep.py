@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.base.errors import FileFormatError, InputError, PlannerError
+from planner.base.files import read_toml, validate
 from planner.hardware import Cluster, Framework
 from planner.layouts import Attention, Precision, choice
 from planner.question import careful, numerics
@@ -14,7 +15,7 @@ from planner.search import default_attention
 from planner.search.request import Request
 from planner.setup import Setup
 from planner.sweeps.cases import OWN, Cases, Library, Settings, cases
-from planner.sweeps.definition import SweepFile, read_definition
+from planner.sweeps.definition import SweepFile
 from planner.training_time.assumptions import Assumptions, assume
 
 PRICE = "accelerator.price_usd_per_hour"
@@ -169,7 +170,7 @@ def load_sweep(path: Path) -> Sweep:
 
     Raises FileFormatError for the first fault, one line with the file, the field, its value and what is allowed.
     """
-    file = read_definition(path)
+    file = validate(SweepFile, read_toml(path), path)
     for name in file.assumptions:
         if name not in ASSUMPTIONS:
             raise FileFormatError(f"{path}: unknown field assumptions.{name}; allowed: {', '.join(ASSUMPTIONS)}")

@@ -11,7 +11,6 @@ from planner.base.errors import InputError, LayoutError
 from planner.base.pareto import knee, pareto_front
 from planner.choices.choice import whole
 from planner.choices.table import DEGREES
-from planner.hardware import Cluster
 from planner.hardware.machines import UNLIMITED
 from planner.layouts import Layouts
 from planner.models import Transformer
@@ -19,7 +18,6 @@ from planner.scaling.training import TrainingTime
 from planner.search.request import Request
 from planner.search.scan import bounds_all, estimate_all, search, totals_all
 from planner.step.estimate import Estimate
-from planner.training_time.assumptions import Assumptions
 from planner.training_time.goal import Goal
 from planner.training_time.joint import JobSizes, Strategy, coarse, families, fine
 from planner.training_time.training import TrainingCase
@@ -129,14 +127,6 @@ def job_bounds(model: Transformer, goal: Goal, max_gpus: int, least_gpus: int = 
     )  # fmt: skip
 
 
-def _check_limits(cluster: Cluster, assumptions: Assumptions, max_gpus: int, max_cost: float | None) -> None:
-    """Raises InputError if there can't be so many accelerators, or the cost is no limit."""
-    cluster.check_gpus("max-gpus", whole("max-gpus", max_gpus))
-    assumptions.check_cost(max_cost, cluster.accelerator.name)
-    if max_cost is not None and not max_cost > 0:
-        raise InputError(f"max-cost is {max_cost:g}; allowed: above 0")
-
-
 def plan_fastest(
     q: TrainingCase, plan: Strategy, request: Request, *, max_gpus: int, max_cost: float | None = None, points: int = 12
 ) -> Fastest:
@@ -148,7 +138,11 @@ def plan_fastest(
     Raises InputError for numbers out of range, a cost without a price, or a choice that the strategy settles too;
     LayoutError if nothing fits in memory, or under the cost.
     """
-    _check_limits(q.setup.cluster, q.assumptions, max_gpus, max_cost)
+    cluster = q.setup.cluster
+    cluster.check_gpus("max-gpus", whole("max-gpus", max_gpus))
+    q.assumptions.check_cost(max_cost, cluster.accelerator.name)
+    if max_cost is not None and not max_cost > 0:
+        raise InputError(f"max-cost is {max_cost:g}; allowed: above 0")
     request = replace(request, fixed=plan.within(request.fixed))
     tried, looked = explored(q, request, job_bounds(q.setup.model, q.goal, max_gpus))
     if tried is None:
@@ -159,10 +153,10 @@ def plan_fastest(
     gpus, price = _along(q, tried)
     fronts = [_thinned(pareto_front(x, wall), x, n) for x, n in ((gpus, points), (price, points // 2))]
     chosen = np.unique(np.concatenate([*fronts, _near_best(tried.layouts, wall)]))
-    whole, more = every_choice(q, request, tried, chosen)
-    result = Estimate.concatenate([whole, tried])
+    best, more = every_choice(q, request, tried, chosen)
+    result = Estimate.concatenate([best, tried])
     wall, run = wall_within(q, result, max_cost), q.runs(result.step_time_s, result.layouts)
-    searched = np.where(np.arange(len(wall)) < len(whole.step_time_s), wall, np.inf)
+    searched = np.where(np.arange(len(wall)) < len(best.step_time_s), wall, np.inf)
     price = _price(run)
     by_gpus, by_cost = (pareto_front(along, searched) for along in _along(q, result))
     return Fastest(

@@ -5,8 +5,8 @@ behind the steps (Streaming DiLoCo); a pipeline whose stages lie on the sites in
 them add to its step. Array-first.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from planner.scaling.laws import ReplicaLaw
 from planner.scaling.loss import loss_ratio, tokens_ratio
 from planner.scaling.training import TrainingTime
 from planner.search.ranking import best_of
-from planner.search.request import Fixed, Request, divisors
+from planner.search.request import Request, divisors
 from planner.setup import Setup
 from planner.step.estimate import Estimate
 from planner.training_time.time import run_of
@@ -184,23 +184,42 @@ def _data_parallel(case: SitesCase, name: str) -> SiteWay:
     )  # fmt: skip
 
 
-def _pipeline(case: SitesCase) -> SiteWay:
-    """Stages on the sites in order."""
-    sites = case.sites
-    if len(set(sites.gpus)) > 1:
-        raise LayoutError("the sites differ in their GPUs: stages of unequal sites are not modelled")
-    found, step_s, travel_s, enough = pipeline_over_sites(
-        case.setup, len(sites.gpus), sum(sites.gpus), sites.slowest_bytes_per_s, sites.latency_s, BUSY,
-        case.request.fixed, lambda **settled: case.best(sum(sites.gpus), case.batch, **settled),
-    )  # fmt: skip
-    return SiteWay(
-        name="", gpus=sum(sites.gpus), sites=len(sites.gpus), compute_s=float(found.step_time_s[0]), step_s=step_s,
-        travel_s=travel_s, enough_gbit=enough / GBIT, layouts=found.layouts,
-    )  # fmt: skip
-
-
 SCHEDULES = ("1f1b", "gpipe")
 """Schedules whose wait for slow links is known in closed form."""
+
+
+def _pipeline(case: SitesCase) -> SiteWay:
+    """The best pipeline whose stages lie on equal sites in order.
+
+    A layout is searched as if the sites were one cluster; stages are outermost, so all that a layout sends besides
+    activations stays within a site.
+
+    Raises LayoutError if the sites differ, no layout has a multiple of as many stages, or none fits.
+    """
+    sites, number, gpus = case.sites, len(case.sites.gpus), sum(case.sites.gpus)
+    if len(set(sites.gpus)) > 1:
+        raise LayoutError("the sites differ in their GPUs: stages of unequal sites are not modelled")
+    fixed, layers = case.request.fixed, case.setup.model.num_layers
+    depths = [d for d in fixed.among("pp", divisors(gpus)) if d % number == 0 and d <= layers]
+    schedules = [s for s in SCHEDULES if fixed.schedule is None or s in fixed.schedule]
+    if not depths or not schedules:
+        raise LayoutError(f"no layout that is allowed has a multiple of {number} stages under {' or '.join(SCHEDULES)}")
+    found: list[tuple[Estimate, float, float, float]] = []
+    none = LayoutError("no layout is legal")
+    for schedule, depth in product(schedules, depths):
+        try:
+            one = case.best(gpus, case.batch, pp=(depth,), schedule=(schedule,), pipelined=depth > 1)
+        except LayoutError as error:
+            none = error
+            continue
+        found.append((one, *over_links(case.setup, one, number, sites.slowest_bytes_per_s, sites.latency_s, BUSY)))
+    if not found:
+        raise none
+    best, step_s, travel_s, enough = min(found, key=lambda f: f[1])
+    return SiteWay(
+        name="", gpus=gpus, sites=number, compute_s=float(best.step_time_s[0]), step_s=step_s, travel_s=travel_s,
+        enough_gbit=enough / GBIT, layouts=best.layouts,
+    )  # fmt: skip
 
 
 def boundary_bytes(setup: Setup, layouts: Layouts) -> Array:
@@ -230,37 +249,6 @@ def site_wait_s(
     apart = sum(np.maximum(m * link_s - share * work_s, 0.0) for share in (forward_share, 1.0 - forward_share))
     carried = np.where(limited, both, apart) + there_and_back * travel_s
     return np.asarray(np.where(K > 1, np.maximum(waits, carried), 0.0))
-
-
-def pipeline_over_sites(
-    setup: Setup, sites: int, gpus: int, bytes_per_s: float, latency_s: float, busy: float, fixed: Fixed,
-    best: Callable[..., Estimate],
-) -> tuple[Estimate, float, float, float]:  # fmt: skip
-    """The best pipeline over equal sites: its layout, its step, seconds of a micro-batch from site to site, and the
-    bytes/s with which it computes the share `busy` of its time.
-
-    fixed: what the user has settled; best: a search with more settled. A layout is searched as if the sites were one
-    cluster; stages are outermost, so all that a layout sends besides activations stays within a site.
-
-    Raises LayoutError if no layout has a multiple of `sites` stages, or none fits.
-    """
-    depths = [d for d in fixed.among("pp", divisors(gpus)) if d % sites == 0 and d <= setup.model.num_layers]
-    schedules = [s for s in SCHEDULES if fixed.schedule is None or s in fixed.schedule]
-    if not depths or not schedules:
-        raise LayoutError(f"no layout that is allowed has a multiple of {sites} stages under {' or '.join(SCHEDULES)}")
-    found: list[tuple[Estimate, float, float, float]] = []
-    none = LayoutError("no layout is legal")
-    for schedule in schedules:
-        for depth in depths:
-            try:
-                one = best(pp=(depth,), schedule=(schedule,), pipelined=depth > 1)
-            except LayoutError as error:
-                none = error
-                continue
-            found.append((one, *over_links(setup, one, sites, bytes_per_s, latency_s, busy)))
-    if not found:
-        raise none
-    return min(found, key=lambda f: f[1])
 
 
 def over_links(
