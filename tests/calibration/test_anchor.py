@@ -15,7 +15,7 @@ from planner.calibration.moved import KINDS, moved_cluster, moved_framework
 from planner.hardware import load_cluster, load_framework
 from planner.validation import MeasuredRun, predict
 from tests.calibration.test_fit import as_csv, shipped_runs
-from tests.cli.test_cli import planner
+from tests.commands import planner
 
 BEFORE = Spread(figures=np.array([0.1, 0.0, 0.0, 0.0, 0.0, 0.0]), noise=0.1, prior_runs=1.0)
 WEAK = "megatron-core-h100-weak"

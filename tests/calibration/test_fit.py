@@ -21,7 +21,7 @@ from planner.calibration.selection import select
 from planner.hardware import load_cluster, load_efficiency, load_framework, profile_names, profile_table
 from planner.validation import MeasuredRun, predict, read_runs, scores, shipped_files
 from planner.validation.predict import loaders
-from tests.cli.test_cli import planner
+from tests.commands import planner
 
 NOISE = 0.01
 SHARE = 0.2  # of the span between its bounds: how far each figure is moved from where a fit starts

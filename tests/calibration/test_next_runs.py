@@ -12,7 +12,7 @@ from planner.calibration.anchor import Spread, update
 from planner.calibration.next_runs import best_two, known_after
 from tests.calibration.test_anchor import WEAK, made_slower
 from tests.calibration.test_fit import as_csv, shipped_runs
-from tests.cli.test_cli import planner
+from tests.commands import planner
 
 UNIT = np.eye(6)
 BEFORE = Spread(figures=np.array([0.1, 0.05, 0.02, 0.02, 0.02, 0.2]), noise=0.05, prior_runs=1.0)

@@ -18,7 +18,7 @@ from planner.costs.kernels.attention import FLASH_BLOCK
 from planner.costs.kernels.device import Device, matmul_s
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Precision
-from tests.cli.test_cli import planner
+from tests.commands import planner
 
 SLOWER = 1.25
 

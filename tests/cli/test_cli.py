@@ -9,13 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import planner
+
 ROOT = Path(__file__).parents[2]
 ASK = ["recommend", "llama-13b", "--cluster", "dgx-a100-80gb", "--gpus", "64", "--global-batch", "2048"]
-
-
-def planner(*args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from planner.cli import main; main()", *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=cwd)
 
 
 def test_recommend_prints_the_answer():

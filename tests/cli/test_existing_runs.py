@@ -1,12 +1,12 @@
 """`planner estimate` on an existing run's configuration, as a user meets it."""
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests import commands
 
 RUN = (
     "--num-layers 40 --hidden-size 5120 --num-attention-heads=40 --seq-length 2048 --max-position-embeddings 2048 "
@@ -17,9 +17,7 @@ RUN = (
 
 
 def planner(*args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from planner.cli import main; main()", *args]
-    env = os.environ | {"COLUMNS": "80"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=280, check=False, cwd=cwd, env=env)
+    return commands.planner(*args, cwd=cwd, COLUMNS="80")
 
 
 def test_a_megatron_run_is_set_beside_the_best_with_what_to_change_first():

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from tests.cli.test_cli import ASK, planner
+from tests.cli.test_cli import ASK
+from tests.commands import planner
 
 FAST = [*ASK, "--pp", "4", "--tp", "4", "--no-curve"]
 

@@ -1,13 +1,12 @@
 """`planner time`, `fewest`, `fastest`, `paper`, `explain` as a user meets them."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import planner as api
+from tests.commands import planner
 
 ROOT = Path(__file__).parents[2]
 TIME = ["time", "llama-13b", "--cluster", "dgx-a100-80gb", "--gpus", "64"]
@@ -15,11 +14,6 @@ FAST = ["fastest", "llama-13b", "--cluster", "dgx-a100-80gb", "--max-gpus", "256
 FEWEST = ["fewest", "llama-13b", "--cluster", "dgx-a100-80gb", "--tokens", "1e11", "--global-batch", "512"]
 BATCH_TOKENS = ("--batch-tokens", "1M")
 EXPLAIN = ["explain", "llama-13b", "--cluster", "dgx-a100-80gb", "--gpus", "64", "--global-batch", "512"]
-
-
-def planner(*args: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from planner.cli import main; main()", *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_time_prints_days_laws_and_every_assumption():

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from tests.cli.test_cli import planner
+from tests.commands import planner
 
 LAYOUT = ["llama-13b", "--cluster", "dgx-a100-80gb", "--tp", "2", "--pp", "4", "--global-batch", "16"]
 

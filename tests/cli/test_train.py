@@ -10,42 +10,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from planner.cli import main
 from planner.trainer.text import load_text
+from tests.commands import planner
 from tests.trainer.mpirun import MPIRUN, mpirun, needs_mpi
 
 PROGRAM = ["-c", "from planner.cli import main; main()"]
 TINY = ["train", "--scale", "tiny", "--steps", "2"]
-
-
-class Done(NamedTuple):
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-@pytest.fixture
-def here(capsys, monkeypatch):
-    """The command line in this process: what costs seconds a time in a process of its own."""
-
-    def run(*args: str) -> Done:
-        monkeypatch.setattr(sys, "argv", ["planner", *args])
-        with pytest.raises(SystemExit) as left:
-            main()
-        out = capsys.readouterr()
-        return Done(left.value.code, out.out, out.err)
-
-    return run
-
-
-def planner(*args: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *PROGRAM, *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 def plan(tmp_path, **changes) -> str:
@@ -58,8 +32,8 @@ def plan(tmp_path, **changes) -> str:
     return str(path)
 
 
-def test_a_plan_is_run_with_its_layout_and_schedule(here, tmp_path):
-    done = here(*TINY, plan(tmp_path), "--json")
+def test_a_plan_is_run_with_its_layout_and_schedule(tmp_path):
+    done = planner(*TINY, plan(tmp_path), "--json")
     assert done.returncode == 0, done.stderr
     record = json.loads(done.stdout)
     assert record["ranks"] == 8
@@ -94,8 +68,8 @@ def test_the_plan_that_recommend_prints_is_run(tmp_path):
         (["/nowhere.json"], "/nowhere.json: can't be read"),
     ],
 )
-def test_faults_are_one_line(here, arguments, said):
-    done = here(*TINY, *arguments)
+def test_faults_are_one_line(arguments, said):
+    done = planner(*TINY, *arguments)
     assert done.returncode == 2
     assert said in done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
@@ -111,8 +85,8 @@ def test_faults_are_one_line(here, arguments, said):
         ({"virtual_stages": 1}, "interleaved needs at least 2 virtual stages"),
     ],
 )
-def test_bad_plans_are_one_line(here, tmp_path, changes, said):
-    done = here(*TINY, plan(tmp_path, **changes))
+def test_bad_plans_are_one_line(tmp_path, changes, said):
+    done = planner(*TINY, plan(tmp_path, **changes))
     assert done.returncode == 2
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
@@ -147,34 +121,34 @@ def test_an_interrupt_leaves_no_traceback():
 
 
 @pytest.mark.skipif(importlib.util.find_spec("cupy") is not None, reason="CuPy is installed")
-def test_no_gpu_is_one_line(here):
-    done = here(*TINY, "--device", "gpu")
+def test_no_gpu_is_one_line():
+    done = planner(*TINY, "--device", "gpu")
     assert done.returncode == 2
     assert "device is 'gpu' but CuPy is not installed; pip install '.[gpu]', or use cpu" in done.stderr
 
 
-def test_the_noise_scale_is_printed(here):
+def test_the_noise_scale_is_printed():
     asked = (*TINY[:-1], "15", "--noise-scale", "--precision", "fp64")
-    record = json.loads(here(*asked, "--json").stdout)
+    record = json.loads(planner(*asked, "--json").stdout)
     scale, error = record["noise_scale_sequences"], record["noise_scale_standard_error"]
     assert scale > 0
     assert error > 0
     assert record["noise_scale_unknown_because"] is None
-    assert f"noise scale {scale:,.1f} +- {error:,.1f} sequences" in here(*asked).stderr
+    assert f"noise scale {scale:,.1f} +- {error:,.1f} sequences" in planner(*asked).stderr
 
 
-def test_a_noise_scale_that_means_nothing_is_not_printed(here):
-    record = json.loads(here(*TINY, "--noise-scale", "--json").stdout)
+def test_a_noise_scale_that_means_nothing_is_not_printed():
+    record = json.loads(planner(*TINY, "--noise-scale", "--json").stdout)
     assert record["noise_scale_sequences"] is None
     assert record["noise_scale_standard_error"] is None
     assert record["noise_scale_unknown_because"] == "measured at 1 step; its error needs two"
-    assert "noise scale not known: measured at 1 step; its error needs two" in here(*TINY, "--noise-scale").stderr
-    assert json.loads(here(*TINY, "--json").stdout)["noise_scale_unknown_because"] is None
+    assert "noise scale not known: measured at 1 step; its error needs two" in planner(*TINY, "--noise-scale").stderr
+    assert json.loads(planner(*TINY, "--json").stdout)["noise_scale_unknown_because"] is None
 
 
-def test_the_measured_trace_is_the_simulators_format(here, tmp_path):
+def test_the_measured_trace_is_the_simulators_format(tmp_path):
     path = tmp_path / "trace.json"
-    done = here(*TINY, "--pp", "2", "--schedule", "zb-h1", "--trace", str(path))
+    done = planner(*TINY, "--pp", "2", "--schedule", "zb-h1", "--trace", str(path))
     assert done.returncode == 0, done.stderr
     events = json.loads(path.read_text())["traceEvents"]
     operations = [e for e in events if e["ph"] == "X"]
@@ -187,15 +161,15 @@ def test_the_measured_trace_is_the_simulators_format(here, tmp_path):
 
 
 @pytest.mark.parametrize("schedule", ["2bw", "pipedream", "xpipe", "spectrain"])
-def test_asynchronous_schedules_only_when_allowed(here, schedule, tmp_path):
+def test_asynchronous_schedules_only_when_allowed(schedule, tmp_path):
     flags = ["--schedule", schedule, "--pp", "2", "--json"]
-    refused = here(*TINY, *flags)
+    refused = planner(*TINY, *flags)
     assert refused.returncode == 2
     assert "asynchronous: gradients are taken at older weights; allow it with --allow-async" in refused.stderr
-    done = here(*TINY, *flags, "--allow-async")
+    done = planner(*TINY, *flags, "--allow-async")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["loss_last"] > 0
-    done = here(*TINY, *flags, "--allow-async", "--checkpoint", str(tmp_path))
+    done = planner(*TINY, *flags, "--allow-async", "--checkpoint", str(tmp_path))
     assert "has no checkpoints" in done.stderr
 
 

@@ -1,19 +1,14 @@
 """`planner recommend --why` and `planner compare` of two plans, as a user meets them."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.commands import planner
+
 ASK = ["recommend", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "16", "--global-batch", "64"]
 DOCUMENTED = (Path(__file__).parents[2] / "docs" / "json.md").read_text()
-
-
-def planner(*args: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from planner.cli import main; main()", *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
 
 
 def test_why_is_answered_behind_the_recommendation():

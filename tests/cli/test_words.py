@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import get_args
 
@@ -17,6 +15,7 @@ from planner.base.errors import InputError, PlannerError
 from planner.base.lookup import server_of
 from planner.cli import app
 from planner.hardware import load_cluster, profile_names
+from tests.commands import planner
 
 LAYOUT = ["--dp", "8", "--tp", "1", "--pp", "1", "--zero", "1", "--micro-batch", "1"]
 
@@ -45,12 +44,12 @@ def test_a_refusal_is_one_line_whatever_there_was_to_note(tmp_path):
     }  # fmt: skip
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config))
-    ask = [sys.executable, "-m", "planner", "estimate", str(path), "--cluster", "dgx-h100", "--dp", "8"]
-    refused = subprocess.run([*ask, "--tp", "3"], capture_output=True, text=True)
+    ask = ["estimate", str(path), "--cluster", "dgx-h100", "--dp", "8"]
+    refused = planner(*ask, "--tp", "3")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.startswith("planner: illegal layout: tp must divide the attention heads")
     assert refused.stderr.count("\n") == 1
-    answered = subprocess.run(ask, capture_output=True, text=True)
+    answered = planner(*ask)
     assert answered.returncode == 0
     length, batch = answered.stderr.splitlines()
     assert "2,048 tokens per sequence are its max_position_embeddings" in length

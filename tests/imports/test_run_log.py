@@ -14,7 +14,7 @@ import pytest
 from planner.base.errors import FileFormatError, InputError
 from planner.imports.run_log import log_formats, read_log
 from planner.validation import read_runs
-from tests.cli.test_cli import planner
+from tests.commands import planner
 
 RED, END = "\x1b[31m", "\x1b[39m"
 

@@ -13,7 +13,7 @@ from planner.api.observed import megatron_arguments_run, observe
 from planner.base.errors import FileFormatError
 from planner.imports.trace import read_trace
 from planner.step.timeline.timed import timed_estimate
-from tests.cli.test_cli import planner
+from tests.commands import planner
 
 DATA = Path(__file__).parent / "data"
 ARGUMENTS = (

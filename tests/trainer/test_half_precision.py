@@ -80,7 +80,7 @@ def test_the_scale_grows_after_good_steps_and_gives_up_at_the_least():
 
 
 def test_the_command_trains_in_fp16_and_goes_on_from_a_checkpoint(tmp_path):
-    from tests.cli.test_cli import planner
+    from tests.commands import planner
 
     def run(steps, folder):
         done = planner(
