@@ -59,7 +59,7 @@ def _variance(known: HeldOut, its_traits: Any) -> tuple[Array, Array]:
     """
     has = known.traits == np.asarray(its_traits)
     of_trait, own = np.split(spreads(experts=_of_experts(its_traits)) ** 2, [-1])
-    publications = np.array([len(np.unique(known.publication[column])) for column in has.T])
+    publications = np.array([np.count_nonzero(np.bincount(known.numbers[1][column])) for column in has.T])
     left = own * of_trait / (own + publications * of_trait)
     return np.asarray(~has @ of_trait), np.asarray(~has @ left)
 
@@ -77,8 +77,8 @@ def error_quantiles(known: HeldOut, like: Array, its_traits: Any, shares: Any) -
     """
     apart, variance = _variance(known, its_traits)
     distance = ((np.log2(known.like / like) / WIDTH) ** 2).sum(axis=1) + apart / REACH**2
-    _, at, size = np.unique(known.source, return_inverse=True, return_counts=True)
-    weight = np.exp(-0.5 * (distance - distance.min())) * size[at] ** -0.5
+    at = known.numbers[0]
+    weight = np.exp(-0.5 * (distance - distance.min())) * np.bincount(at)[at] ** -0.5
     of_runs, of_sets = ((w**2).sum() / w.sum() ** 2 for w in (weight, np.bincount(at, weight)))
     variance = variance + of_sets * spreads(experts=_of_experts(its_traits))[-1] ** 2
     error = (known.error[:, None] + np.sqrt(variance)[:, None] * (POINTS + UNKNOWN_COSTS)).ravel()
@@ -140,13 +140,19 @@ def left_out_quantiles(known: HeldOut, judged: HeldOut, shares: Any, but: str = 
     its trait. NaN where nothing is left.
     """
     out = np.full((len(judged.source), len(shares)), np.nan)
-    for i in range(len(out)):
-        left = (known.publication != judged.publication[i]) & (known.experts == judged.experts[i])
-        if but != "publication":
-            column = TRAITS.index(but)
-            left &= known.traits[:, column] != judged.traits[i, column]
-        if left.any():
-            out[i] = error_quantiles(known.where(left), judged.like[i], judged.traits[i], shares)
+    without, trait = (
+        (errors.publication if but == "publication" else errors.traits[:, TRAITS.index(but)])
+        for errors in (known, judged)
+    )
+
+    @cache
+    def others(publication: str, experts: bool, value: str) -> HeldOut:
+        return known.where((known.publication != publication) & (known.experts == experts) & (without != value))
+
+    for i, of in enumerate(zip(judged.publication.tolist(), judged.experts.tolist(), trait.tolist(), strict=True)):
+        left = others(*of)
+        if len(left.error):
+            out[i] = error_quantiles(left, judged.like[i], judged.traits[i], shares)
     return out
 
 

@@ -6,10 +6,12 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from tests.commands import planner
+from tests.predictions import of_shipped
 
 ROOT = Path(__file__).parents[2]
 ASK = ["recommend", "llama-13b", "--cluster", "dgx-a100-80gb", "--gpus", "64", "--global-batch", "2048"]
@@ -43,6 +45,15 @@ def test_recommend_saves_what_json_prints(tmp_path):
     assert "no folder" in fails.stderr
 
 
+def validated(*options: str) -> str:
+    """What `planner validate` prints of the shipped runs, which are predicted once."""
+    with mock.patch("planner.api.validated.validate", return_value=of_shipped()) as asked:
+        done = planner("validate", *options)
+    asked.assert_called_once_with((), profiles=None, anchor=None)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_estimate_validate_models_clusters_json():
     layout = ["--tp", "8", "--pp", "8", "--dp", "2", "--global-batch", "64", "--recompute", "full"]
     one = json.loads(planner("estimate", "gpt3-175b", "--cluster", "selene", *layout, "--json").stdout)
@@ -52,7 +63,7 @@ def test_estimate_validate_models_clusters_json():
     assert json.loads(planner("models", "x-160", "--json").stdout)["num_layers"] == 160
     cluster = json.loads(planner("clusters", "selene", "--json").stdout)
     assert cluster["accelerator"]["sources"]
-    scores = json.loads(planner("validate", "--json").stdout)
+    scores = json.loads(validated("--json"))
     assert set(scores) == {"sources", "overall", "publications", "filled_cells", "unpredicted"}
     keys = {"rows", "timed_rows", "mape", "bias", "max_error", "rank_correlation", "regret", "oom_accuracy",
             "oom_missed", "oom_false", "memory_rows", "memory_mape"}  # fmt: skip
@@ -169,7 +180,7 @@ def test_readme_shows_what_validate_prints():
     """The README's table is today's output, to a rounding."""
     text = (ROOT / "README.md").read_text()
     shown = text.split("<!-- planner validate -->")[1].split("```")[1].strip().splitlines()
-    printed = planner("validate").stdout.splitlines()[1 : len(shown) + 1]
+    printed = validated().splitlines()[1 : len(shown) + 1]
     for was, now in zip(shown, printed, strict=True):
         name, *old = was.split()
         assert name == now.split()[0]

@@ -94,7 +94,7 @@ def test_bad_plans_are_one_line(tmp_path, changes, said):
 
 @pytest.mark.slow
 def test_out_of_memory_is_one_line():
-    limited = "import resource; resource.setrlimit(resource.RLIMIT_AS, (3 * 2**30,) * 2); " + PROGRAM[1]
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_AS, (2**30,) * 2); " + PROGRAM[1]
     command = [sys.executable, "-c", limited, "train", "--scale", "full", "--model", "llama-7b"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2

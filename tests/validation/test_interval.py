@@ -15,7 +15,6 @@ from planner.step.estimate import estimate
 from planner.validation import (
     accuracy_of,
     accuracy_sentence,
-    predict,
     read_runs,
     shipped_files,
     step_interval_s,
@@ -33,6 +32,7 @@ from planner.validation.errors import (
 )
 from planner.validation.interval import coverage, error_quantiles, interval_factors, left_out_quantiles
 from planner.validation.publications import publication_of, publications, publications_of
+from tests.predictions import of_shipped, of_unseen
 
 
 def test_eight_in_ten_runs_lie_in_an_interval_that_their_publication_had_no_part_in():
@@ -54,11 +54,10 @@ def thinned(known):
 
 
 def test_every_timed_shipped_run_is_in_it_with_the_time_that_was_measured():
-    runs = [run for path in shipped_files() for run in read_runs(path)]
-    p = predict(runs)
+    p = of_shipped().predictions
     measured = {
         (run["source"], run["run"]): seconds
-        for run, seconds, ok in zip(runs, p.measured_s, p.ok, strict=True)
+        for run, seconds, ok in zip(p.runs, p.measured_s, p.ok, strict=True)
         if ok and np.isfinite(seconds)
     }
     text = (resources.files("planner.validation") / "held_out.csv").read_text(encoding="utf-8")
@@ -185,7 +184,7 @@ def test_a_model_with_experts_is_judged_by_runs_with_experts():
 
 def test_unseen_errors_are_those_of_the_shipped_profiles():
     """`unseen.csv` is written with the held-out errors: it says what is predicted today, of every unseen run."""
-    p = predict([run for path in unseen_files() for run in read_runs(path)])
+    p = of_unseen()
     text = (resources.files("planner.validation") / "unseen.csv").read_text(encoding="utf-8")
     rows = {(r["source"], r["run"]): r for r in csv.DictReader(text.splitlines())}
     assert len(rows) == p.ok.sum() == 1250

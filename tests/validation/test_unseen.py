@@ -6,11 +6,12 @@ import pytest
 from planner.validation.accuracy import STATE_SPACE, scores, shipped_files, unseen_files
 from planner.validation.predict import Models, predict
 from planner.validation.runs import read_runs
+from tests.predictions import of_unseen
 
 
 @pytest.fixture(scope="module")
 def predicted():
-    return predict([run for path in unseen_files() for run in read_runs(path)])
+    return of_unseen()
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from planner.validation import predict, rank_correlation, read_runs, score, scor
 from planner.validation.defaults import candidates
 from planner.validation.predict import Models
 from planner.validation.runs import COLUMNS
+from tests.predictions import of_shipped
 
 Shipped = Callable[[str], Path]
 floats = st.lists(st.integers(0, 5), min_size=3, max_size=30)
@@ -164,7 +165,7 @@ def test_a_preset_by_any_spelling_with_another_vocabulary(tmp_path, reference_ru
 
 @pytest.fixture(scope="module")
 def shipped() -> dict[str, dict[str, object]]:
-    return scores(predict([run for path in shipped_files() for run in read_runs(path)]))[0]
+    return scores(of_shipped().predictions)[0]
 
 
 HAGEMANN = ("hagemann-13b-2k-32gpu-sp", "hagemann-13b-2k-64gpu", "hagemann-30b-2k-256gpu", "hagemann-65b-2k-128gpu")
