@@ -201,7 +201,8 @@ def test_profiles_of_ones_own_are_written_whole_and_predict_as_the_fit(tmp_path,
     (own / "ours.toml").write_text(
         text.replace('"h100-sxm"', '"./gpu.toml"').replace('name = "dgx-h100"', 'name = "ours"')
     )
-    runs = [replace(r, cells=r.cells | {"cluster": str(own / "ours.toml")}) for r in made]
+    few = [r for r in made if not r["source"].startswith("dgxc")]
+    runs = [replace(r, cells=r.cells | {"cluster": str(own / "ours.toml")}) for r in few]
     chosen = select(runs)
     fit = calibrate(*chosen.problem()).fit
     texts = fitted_profiles(fit.fitted, *chosen.named(), "fitted by a test")
@@ -317,7 +318,7 @@ def test_bad_input_is_one_line_and_exit_code_2(args, named, reference_runs):
 
 def test_a_fit_that_fails_leaves_no_folder(tmp_path, made):
     nonsense = [
-        replace(r, cells=r.cells | {"step_time_s": 10.0 ** (300 if i % 2 else -300)}) for i, r in enumerate(made)
+        replace(r, cells=r.cells | {"step_time_s": 10.0 ** (300 if i % 2 else -300)}) for i, r in enumerate(made[:20])
     ]
     runs = as_csv(tmp_path / "runs.csv", nonsense)
     done = planner("calibrate", "--from", str(runs), "--profile", str(tmp_path / "out"))
