@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from planner.base.errors import InputError, PlannerError
 from planner.base.lookup import server_of
-from planner.cli import app
+from planner.cli import app, application
 from planner.hardware import load_cluster, profile_names
 from tests.commands import planner
 
@@ -144,9 +144,10 @@ def test_options_and_arguments_of_files_are_found():
 def test_an_empty_text_names_no_file(command, tmp_path, monkeypatch):
     """To Python an empty path is the working directory, so a shell's unset variable would write there."""
     monkeypatch.chdir(tmp_path)
+    alone = application((command,))
     for name, words in ((name, words) for one, name, words in paths() if one == command):
         for given in ([*words, ""], *([f"{word}="] for word in words if word.startswith("--"))):
-            refused = CliRunner().invoke(app, [command, *given])
+            refused = CliRunner().invoke(alone, [command, *given])
             assert isinstance(refused.exception, InputError)
             assert str(refused.exception) == f"{name} is ''; allowed: the path of a file or folder"
     assert not [*tmp_path.iterdir()]
