@@ -1,7 +1,8 @@
 """Files' tables as schemas of pydantic's core, which loads in a tenth of pydantic's time; a checked one is a dict."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import fields
+from typing import Any, get_type_hints
 
 from pydantic_core import PydanticCustomError, SchemaValidator
 
@@ -37,11 +38,22 @@ def optional(schema: Schema, default: Any = None) -> Schema:
     return {"type": "default", "schema": {"type": "nullable", "schema": schema}, "default": default}
 
 
-def table(fields: Mapping[str, Schema]) -> Schema:
+def table(schemas: Mapping[str, Schema]) -> Schema:
     """A table in which no unknown field passes."""
     known = {name: {"type": "typed-dict-field", "schema": schema, "required": schema["type"] != "default"}
-             for name, schema in fields.items()}  # fmt: skip
+             for name, schema in schemas.items()}  # fmt: skip
     return {"type": "typed-dict", "fields": known, "extra_behavior": "forbid"}
+
+
+def record_table(kind: type) -> Schema:
+    """A table that becomes a record: a dataclass whose fields are annotated with their schemas."""
+    hints = get_type_hints(kind, include_extras=True)
+    return checked(table({f.name: hints[f.name].__metadata__[0] for f in fields(kind)}), lambda given: kind(**given))
+
+
+def named(kind: type) -> Schema:
+    """Records by name, or none."""
+    return optional({"type": "dict", "values_schema": record_table(kind)}, {})
 
 
 class CheckedTable:
@@ -54,7 +66,7 @@ class CheckedTable:
         """The fields allowed at the place of a fault."""
         found = {"schema": self.schema}
         for part in (None, *loc[:-1]):
-            found = found if part is None else found["fields"][part]
+            found = found if part is None else found.get("values_schema") or found["fields"][part]
             while "schema" in found:  # what checks and defaults stand around
                 found = found["schema"]
         return list(found["fields"])

@@ -1,5 +1,6 @@
 """`planner laws`: the scaling laws, and what each says of one training."""
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -31,7 +32,7 @@ def command(
         if tokens is not None:
             raise InputError(f"--tokens is {tokens:g} without a model; allowed: a model as well")
         laws = read_laws()
-        o.show(Answer("", laws.model_dump(), report.laws_view(laws)), json)
+        o.show(Answer("", asdict(laws), report.laws_view(laws)), json)
         return
     record = compare_laws(load_model(model), tokens)
     o.show(Answer(record["model"], record, report.comparison_view(record)), json)

@@ -7,6 +7,7 @@ arguments say the model, so beside them the words may begin with the cluster.
 
 import functools
 import inspect
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import is_dataclass
 from functools import wraps
@@ -25,7 +26,7 @@ Command = Callable[..., None]
 
 
 class Unchecked:
-    """A command or group of typer's whose plain values pass unchecked: text, whole numbers, what our parsers read.
+    """A command or group of typer whose plain values pass unchecked: text, whole numbers, paths, what our parsers read.
 
     Typer checks each by a model of pydantic, which takes a tenth of a second to load.
     """
@@ -53,6 +54,8 @@ def _let_pass(option: Any, kind: Any = None, declared: Any = None) -> None:
             return [plain(one) for one in value]
         if declared.parser or isinstance(value, kind):
             return declared.parser(value) if declared.parser else value
+        if kind is Path and (os.access(value, os.R_OK) or not os.access(value, os.F_OK)):
+            return Path(value)
         if kind is not int or (declared.min, declared.max) != (None, None) or not fullmatch("[0-9]{1,9}", value):
             raise ValueError
         return int(value)

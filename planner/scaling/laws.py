@@ -1,35 +1,44 @@
 """Scaling laws as data: read from `laws.toml` or a file of one's own, checked, chosen by name."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import Field
-
+from planner.base.checks import CheckedTable, Schema, checked, kept, named, optional, record_table
 from planner.base.errors import FileFormatError, UnknownNameError
 from planner.base.files import is_path, read_toml, validate
-from planner.base.tables import StrictTable, rule
 
 SHIPPED = Path(__file__).with_name("laws.toml")
 
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-Text = Annotated[str, Field(min_length=3)]
-Span = Annotated[tuple[float, float], rule(lambda p: 0 < p[0] <= p[1], "two numbers above 0, the smaller first")]
-Mark = Literal["read", "recalled", "derived"]
-"""How a figure is known: read in its source, recalled, or derived here."""
+def _number(**bounds: float) -> Schema:
+    return {"type": "float", "allow_inf_nan": False} | bounds
 
 
-class Law(StrictTable):
-    """The fields that all laws have; the name is the table's."""
-
-    name: str = ""
-    source: Text
-    mark: Mark
+def _one_of(*words: str) -> Schema:
+    return {"type": "literal", "expected": [*words]}
 
 
+Positive = Annotated[float, _number(gt=0)]
+Finite = Annotated[float, _number()]
+_TWO_NUMBERS = {"type": "tuple", "items_schema": [{"type": "float"}] * 2}
+_RISING = kept(lambda p: 0 < p[0] <= p[1], "two numbers above 0, the smaller first")
+Span = Annotated[tuple[float, float], checked(_TWO_NUMBERS, _RISING)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Law:
+    """The fields that all laws have; the name is the table's. mark: how the figures are known, read in their source,
+    recalled, or derived here."""
+
+    name: Annotated[str, optional({"type": "str"}, "")]
+    source: Annotated[str, {"type": "str", "min_length": 3}]
+    mark: Annotated[str, _one_of("read", "recalled", "derived")]
+
+
+@dataclass(frozen=True, kw_only=True)
 class LossLaw(Law):
     """Loss in nats per token from parameters and data.
 
@@ -37,9 +46,9 @@ class LossLaw(Law):
     (B / S)^beta, S steps at batches far over the critical one. parameters: which N counts.
     """
 
-    form: Literal["sum-of-powers", "kaplan-steps"]
-    parameters: Literal["all", "non-embedding"]
-    irreducible: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    form: Annotated[str, _one_of("sum-of-powers", "kaplan-steps")]
+    parameters: Annotated[str, _one_of("all", "non-embedding")]
+    irreducible: Annotated[float, _number(ge=0)]
     parameters_coefficient: Positive
     parameters_exponent: Positive
     data_coefficient: Positive
@@ -48,17 +57,19 @@ class LossLaw(Law):
     fitted_tokens: Span
 
 
+@dataclass(frozen=True, kw_only=True)
 class CriticalBatchLaw(Law):
     """Critical batch in tokens, coefficient (x / unit)^exponent; overhead: samples over the least there, as a share."""
 
-    variable: Literal["loss", "parameters", "tokens", "compute"]
+    variable: Annotated[str, _one_of("loss", "parameters", "tokens", "compute")]
     unit: Positive
     coefficient: Positive
     exponent: Finite
-    overhead: Annotated[float, Field(gt=0, le=1)]
+    overhead: Annotated[float, _number(gt=0, le=1)]
     fitted: Span
 
 
+@dataclass(frozen=True, kw_only=True)
 class ComputeOptimal(Law):
     """Power laws of training compute along the front of best loss: parameters, batch in tokens, steps."""
 
@@ -71,6 +82,7 @@ class ComputeOptimal(Law):
     steps_exponent: Positive
 
 
+@dataclass(frozen=True, kw_only=True)
 class ReplicaLaw(Law):
     """Loss of M replicas that exchange every H steps over that of data parallelism, from N parameters: A N^a M^b,
     b = B N^c (ln H / ln fitted_every)^d."""
@@ -79,19 +91,23 @@ class ReplicaLaw(Law):
     exponent: Finite
     replicas_coefficient: Positive
     replicas_exponent: Finite
-    every_exponent: Annotated[float, Field(ge=0, le=2)]
-    fitted_every: Annotated[float, Field(gt=1, allow_inf_nan=False)]
+    every_exponent: Annotated[float, _number(ge=0, le=2)]
+    fitted_every: Annotated[float, _number(gt=1)]
     fitted_parameters: Span
     fitted_replicas: Span
 
 
-class LawFile(StrictTable):
+@dataclass(frozen=True, kw_only=True)
+class LawFile:
     """`laws.toml`."""
 
-    loss: dict[str, LossLaw] = {}
-    critical_batch: dict[str, CriticalBatchLaw] = {}
-    compute_optimal: dict[str, ComputeOptimal] = {}
-    replicas: dict[str, ReplicaLaw] = {}
+    loss: Annotated[dict[str, LossLaw], named(LossLaw)]
+    critical_batch: Annotated[dict[str, CriticalBatchLaw], named(CriticalBatchLaw)]
+    compute_optimal: Annotated[dict[str, ComputeOptimal], named(ComputeOptimal)]
+    replicas: Annotated[dict[str, ReplicaLaw], named(ReplicaLaw)]
+
+
+_LAWS: Any = CheckedTable(record_table(LawFile))
 
 
 @cache
@@ -106,7 +122,8 @@ def read_laws(path: Path = SHIPPED) -> LawFile:
             for name, law in kind.items():
                 if isinstance(law, dict):
                     law.setdefault("name", name)
-    return validate(LawFile, tables, path)
+    laws: LawFile = validate(_LAWS, tables, path)
+    return laws
 
 
 def _chosen(kind: str, what: str, name: str) -> Any:

@@ -4,13 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field, TypeAdapter
-
+from planner.base.checks import CheckedTable, named, optional
 from planner.base.errors import InputError
-from planner.base.files import read_toml
-from planner.base.tables import StrictTable
+from planner.base.files import read_toml, validate
 from planner.base.units import GIGA, HOUR, MINUTE
 from planner.hardware import Cluster
 from planner.models import Transformer, counts
@@ -20,16 +18,21 @@ from planner.scaling.training import Prices, Storage
 SHIPPED = Path(__file__).with_name("assumptions.toml")
 
 
-class AssumptionFile(StrictTable):
+Number = Annotated[float, {"type": "float"}]
+Text = Annotated[str, {"type": "str", "min_length": 3}]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AssumptionTable:
     """A table of `assumptions.toml`."""
 
-    option: Annotated[str, Field(pattern="^--[a-z-]+$")]
-    says: Annotated[str, Field(min_length=3)]
-    unit: str
-    low: float
-    high: float
-    value: float | None = None
-    source: Annotated[str, Field(min_length=3)]
+    option: Annotated[str, {"type": "str", "pattern": "^--[a-z-]+$"}]
+    says: Text
+    unit: Text
+    low: Number
+    high: Number
+    value: Annotated[float | None, optional({"type": "float"})]
+    source: Text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +81,10 @@ class Assumptions:
 
 
 @cache
-def _shipped() -> dict[str, AssumptionFile]:
-    return TypeAdapter(dict[str, AssumptionFile]).validate_python(read_toml(SHIPPED))
+def _shipped() -> dict[str, AssumptionTable]:
+    every: Any = CheckedTable(named(AssumptionTable))
+    tables: dict[str, AssumptionTable] = validate(every, read_toml(SHIPPED), SHIPPED)
+    return tables
 
 
 def assume(cluster: Cluster, given: Mapping[str, float | None] | None = None) -> Assumptions:

@@ -1,6 +1,7 @@
 """Scaling laws: published figures, inverses, identities."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -162,12 +163,12 @@ def test_laws_broadcast():
 
 def test_an_exponent_beyond_numbers_leaves_the_least_loss():
     beyond = {"parameters_exponent": 1e4, "data_exponent": 1e4}
-    law = get_loss_law("besiroglu-2024").model_copy(update=beyond)
+    law = replace(get_loss_law("besiroglu-2024"), **beyond)
     assert least_loss(law, 1e9) == loss_at(law, 1e9, 1e12) == law.irreducible
 
 
 def test_a_critical_batch_of_nothing_is_refused(monkeypatch):
-    law = get_critical_batch_law("zhang-2024").model_copy(update={"exponent": -1e4})
+    law = replace(get_critical_batch_law("zhang-2024"), exponent=-1e4)
     monkeypatch.setattr("planner.training_time.goal.get_critical_batch_law", lambda name: law)
     with pytest.raises(InputError, match=r"critical_batch_law .* gives a critical batch of 0 tokens; allowed: above 0"):
         goal(load_model("gpt2"), tokens=1e12)
