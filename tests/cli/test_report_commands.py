@@ -1,6 +1,8 @@
 """Reports and pictures of `planner recommend`: written whole or not at all, refused before the search."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -30,6 +32,17 @@ def test_json_beside_a_report_is_json_and_nothing_else(tmp_path):
     done = planner(*FAST, "--json", "--html", str(tmp_path / "report.html"))
     assert json.loads(done.stdout)["best"]
     assert (tmp_path / "report.html").stat().st_size > 10_000
+
+
+def test_a_report_needs_no_pydantic(tmp_path):
+    """Its core checks profiles, laws, assumptions and paths; the rest of it takes a tenth of a second to load."""
+    few = ["recommend", "gpt2", "--cluster", "dgx-a100-80gb", "--gpus", "8", "--global-batch", "8"]
+    ask = ["planner", *few, "--dp", "8", "--html", str(tmp_path / "report.html")]
+    run = f"import sys; sys.argv = {ask}; from planner.cli import main\ntry: main()\nexcept SystemExit: pass"
+    code = f"{run}\nprint('pydantic' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (tmp_path / "report.html").exists(), done.stderr
+    assert done.stdout.splitlines()[-1] == "False"
 
 
 def test_a_report_where_nothing_fits(tmp_path):
