@@ -4,6 +4,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,25 +24,31 @@ ROUNDING = 1e-12
 """fp64, sums of a few dozen terms in another order; a micro-batch missed or doubled is 1e-2 and more."""
 
 
-def run_in_torch(
-    path: Path, micro_batches: int, *more: str, timeout_s: float = 40.0
-) -> subprocess.CompletedProcess[str]:
-    """The file in the runtime, one process a row; see torch_runtime.py."""
-    options = [str(path), "--micro-batches", str(micro_batches), "--timeout", str(timeout_s), *more]
-    return subprocess.run(
-        [sys.executable, "-m", "tests.export.torch_runtime", *options],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=timeout_s + 60,
-    )
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def run_in_torch() -> Iterator[Run]:
+    """Runs a file in the runtime, one process a row, all forked from one that has torch; see torch_runtime.py."""
+    command = [sys.executable, "-m", "tests.export.torch_runtime"]
+    with subprocess.Popen(
+        command, cwd=Path(__file__).parents[2], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+
+        def run(path: Path, micro_batches: int, *more: str) -> subprocess.CompletedProcess[str]:
+            options = [str(path), "--micro-batches", str(micro_batches), "--timeout", "40", *more]
+            print(json.dumps(options), file=process.stdin, flush=True)
+            return subprocess.CompletedProcess(options, **json.loads(process.stdout.readline()))
+
+        yield run
+        process.stdin.close()
 
 
 @pytest.mark.parametrize("p", [2, 4])
 @pytest.mark.parametrize(
     ("name", "v"), [("1f1b", 1), ("interleaved", 2), ("breadth-first", 2), ("zb-h1", 1), ("zb-v", 2), ("dualpipev", 2)]
 )
-def test_gradients_are_those_of_one_process(tmp_path: Path, name: str, v: int, p: int) -> None:
+def test_gradients_are_those_of_one_process(tmp_path: Path, run_in_torch: Run, name: str, v: int, p: int) -> None:
     m, schedule, path = 8, get_schedule(name), tmp_path / "schedule.csv"
     order = schedule.order(Pipeline(p=p, m=m, v=v))
     path.write_text(schedule_csv(order, schedule))
@@ -69,7 +76,7 @@ def exchange(text: str, one: str, other: str) -> str:
         ("0B3", "", "Invalid backward microbatches"),
     ],
 )
-def test_a_wrong_schedule_does_not_pass(tmp_path: Path, one: str, other: str, reason: str) -> None:
+def test_a_wrong_schedule_does_not_pass(tmp_path: Path, run_in_torch: Run, one: str, other: str, reason: str) -> None:
     """What the test above rests on: the runtime takes its order from the file, and nowhere else."""
     path = tmp_path / "schedule.csv"
     schedule = get_schedule("1f1b")
@@ -83,7 +90,7 @@ def test_a_wrong_schedule_does_not_pass(tmp_path: Path, one: str, other: str, re
     assert reason in result.stderr
 
 
-def test_a_missing_gradient_is_seen(tmp_path: Path) -> None:
+def test_a_missing_gradient_is_seen(tmp_path: Path, run_in_torch: Run) -> None:
     path, schedule = tmp_path / "schedule.csv", get_schedule("zb-h1")
     path.write_text(schedule_csv(schedule.order(Pipeline(p=2, m=4)), schedule))
 

@@ -5,6 +5,9 @@ python -m tests.export.torch_runtime FILE.csv --micro-batches 8 [--timeout 60] [
 Imports torch once, then forks one process a rank (gloo on the loopback, no port: a file is the rendezvous). Prints one
 JSON object: the largest difference of any parameter's gradient, relative to that gradient's largest entry; the cells
 that each rank ran. Ends with 1 and the reason on stderr where a rank fails or waits for ever.
+
+Without arguments it answers one case a line of standard input, a JSON list of them, each in a process forked from the
+one that imported torch: a line with its exit code and what it said.
 """
 
 from __future__ import annotations
@@ -12,9 +15,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 
 WIDTH, HEADS, TOKENS, VOCABULARY = 16, 2, 5, 11
@@ -168,19 +173,17 @@ def _difference(gradient, expected) -> float:
     return difference if difference == difference else float("inf")
 
 
-def main() -> None:
+def answer(arguments: list[str]) -> None:
+    """One case, as the command line has it."""
     parser = argparse.ArgumentParser()
     parser.add_argument("path", type=Path)
     parser.add_argument("--micro-batches", type=int, required=True)
     parser.add_argument("--timeout", type=float, default=60.0)
     parser.add_argument("--skip", default="", help="a W that is left out, to see that the comparison finds it")
-    options = parser.parse_args()
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-
+    options = parser.parse_args(arguments)
+    signal.alarm(int(options.timeout) + 60)
     import torch
-    import torch.distributed.pipelining.schedules  # before the fork, once for all ranks
 
-    torch.set_num_threads(1)
     rows = [line.split(",") for line in options.path.read_text().splitlines()]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -188,6 +191,46 @@ def main() -> None:
         results = [torch.load(folder / f"rank{rank}.pt") for rank in range(len(rows))]
     count = 1 + max(stage for row in rows for stage in _stages(row))
     print(json.dumps(compare(count, options.micro_batches, results)))
+
+
+def answer_all() -> None:
+    """Every line of standard input."""
+    for line in sys.stdin:
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+            child = os.fork()
+            if child == 0:
+                os.dup2(out.fileno(), 1)
+                os.dup2(err.fileno(), 2)
+                code = 1
+                try:
+                    answer(json.loads(line))
+                    code = 0
+                except SystemExit as left:
+                    print(left.code, file=sys.stderr)
+                except BaseException:
+                    traceback.print_exc()
+                finally:
+                    sys.stdout.flush()
+                    sys.stderr.flush()
+                    os._exit(code)
+            _, status = os.waitpid(child, 0)
+            out.seek(0)
+            err.seek(0)
+            said = {"returncode": os.waitstatus_to_exitcode(status), "stdout": out.read(), "stderr": err.read()}
+        print(json.dumps(said), flush=True)
+
+
+def main() -> None:
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+
+    import torch
+    import torch.distributed.pipelining.schedules  # before the fork, once for all ranks
+
+    torch.set_num_threads(1)
+    if sys.argv[1:]:
+        answer(sys.argv[1:])
+    else:
+        answer_all()
 
 
 if __name__ == "__main__":
