@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -232,10 +233,17 @@ def write_bytes(path: Path, data: bytes) -> None:
             with open(_opened(path, os.O_WRONLY), "wb") as stream:  # renaming over a device would replace it
                 stream.write(data)
         else:
+            if _leads_to_itself(path):
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
             replace_file(Path(os.path.realpath(path)), lambda stream: stream.write(data))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not a usable path"
         raise OutputError(f"{path}: can't be written: {reason}") from None
+
+
+def _leads_to_itself(path: Path) -> bool:
+    """Whether the path is a link in a ring of links: it has no target, and renaming over it would replace the link."""
+    return path.is_symlink() and Path(os.path.realpath(path)).is_symlink()
 
 
 def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
@@ -282,6 +290,8 @@ def check_writable(path: Path) -> None:
     """Raises OutputError if a file can't be written there: asked before long work whose result would be lost."""
     if path.is_dir():
         raise OutputError(f"{path}: can't be written: it is a folder")
+    if _leads_to_itself(path):
+        raise OutputError(f"{path}: can't be written: {os.strerror(errno.ELOOP)}")
     if not path.parent.is_dir():
         raise OutputError(f"{path}: can't be written: no folder {path.parent}")
     if not os.access(path if path.exists() else path.parent, os.W_OK):

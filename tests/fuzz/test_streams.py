@@ -165,6 +165,15 @@ def test_writing_keeps_links_devices_and_what_was_there(tmp_path: Path) -> None:
     link.symlink_to(target)
     write_text(link, "new")
     assert (target.read_text(), link.is_symlink()) == ("new", True)
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.symlink_to(other)
+    other.symlink_to(one)
+    for write in (check_writable, lambda path: write_text(path, "x")):
+        with pytest.raises(OutputError, match="one: can't be written: "):
+            write(one)
+    assert one.is_symlink()
+    one.unlink()
+    other.unlink()
     write_text(Path("/dev/null"), "x")
     assert Path("/dev/null").is_char_device()
     (tmp_path / "folder").mkdir()
