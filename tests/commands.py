@@ -17,6 +17,7 @@ from unittest import mock
 import pytest
 
 from planner.cli import main
+from tests.hang import HANG_S
 
 __all__ = ["planner", "process"]
 
@@ -43,4 +44,4 @@ def process(*args: str, cwd: Path | None = None, **environment: str) -> subproce
     """The same by a process of its own."""
     command = [sys.executable, "-c", "from planner.cli import main; main()", *args]
     env = os.environ | environment
-    return subprocess.run(command, capture_output=True, text=True, timeout=280, check=False, cwd=cwd, env=env)
+    return subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False, cwd=cwd, env=env)

@@ -29,7 +29,7 @@ class Choice:
     in words, where that depends on the model, the cluster or the other choices; empty where it is the default.
     least, most: the range of a number. says: the sentence that `--help` shows.
     short: how a line of text writes it: "mb" for "mb 2"; empty where it writes nothing, or the value alone. also:
-    another name that people give it, an option's and of `--why` and `--not`.
+    another name of its option; `--why` and `--not` know it too.
     settled: a user can hold a search to some values of it. shared: all layouts of a search have one value of it, which
     the user may give. tie: its rank among the columns that tell equally good
     layouts apart, from 1; 0 for those that don't.

@@ -129,9 +129,9 @@ def _parameter(
     choice: Choice, kind: Any, default: Any, says: str, panel: str, both: bool, **more: Any
 ) -> inspect.Parameter:
     """An option as typer reads it; both: a flag can be set and unset."""
-    option = f"--{choice.name.replace('_', '-')}"
-    names_of = [f"{option}/--no-{option[2:]}" if choice.kind is bool and both else option]
-    names_of += [f"--{choice.also}"] if choice.also else []
+    names_of = [f"--{name.replace('_', '-')}" for name in (choice.name, choice.also) if name]
+    if choice.kind is bool and both:
+        names_of = [f"{option}/--no-{option[2:]}" for option in names_of]
     complete = None
     if choice.enumeration:
         complete = completion.one_of(names(choice.enumeration))

@@ -11,6 +11,7 @@ import pytest
 import planner
 from planner import Cluster, LayoutError, Model, PlannerError, estimate, recommend, simulate
 from planner.base import errors
+from tests.hang import HANG_S
 
 ROOT = Path(__file__).parents[2]
 SMALL = {"gpus": 16, "batch": 64}
@@ -23,13 +24,17 @@ def plan():
 
 def command_line(*args):
     done = subprocess.run(
-        [sys.executable, "-m", "planner", *args, "--json"], capture_output=True, text=True, check=True, timeout=300
+        [sys.executable, "-m", "planner", *args, "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=HANG_S,
     )
     return json.loads(done.stdout)
 
 
 def python(code):
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=HANG_S)
     return done.stdout.strip()
 
 
@@ -192,7 +197,7 @@ def test_a_plan_is_saved_and_exported_as_the_command_line_does(tmp_path):
         done = plan.best.export(to, tmp_path / name)
         assert (tmp_path / name).read_text() == done.text == plan.best.export(to).text
         command = [sys.executable, "-m", "planner", "export", str(tmp_path / "plan.json"), "--to", to]
-        said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+        said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_S)
         assert said.stdout == done.text
         assert all(note in said.stderr for note in done.notes)
     with pytest.raises(planner.UnknownNameError, match="megatron"):

@@ -19,6 +19,7 @@ from planner.costs.kernels.device import Device, matmul_s
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Precision
 from tests.commands import planner
+from tests.hang import HANG_S
 
 SLOWER = 1.25
 
@@ -147,7 +148,7 @@ def test_the_script_measures_this_machine(tmp_path: Path, processes: int) -> Non
     script.write_text(one_replaced(script.read_text(), "CACHE = 2**26", "CACHE = 2**20"))
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)] if processes > 1 else []
     command = [sys.executable, *launcher, "probe.py", "--seconds", "0.002"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "probe.json").read_text())
     assert "failed" not in found

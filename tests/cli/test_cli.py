@@ -11,6 +11,7 @@ from unittest import mock
 import pytest
 
 from tests.commands import planner
+from tests.hang import HANG_S
 from tests.predictions import of_shipped
 
 ROOT = Path(__file__).parents[2]
@@ -172,7 +173,7 @@ def test_help_imports_nothing_heavy():
         "heavy = ('numpy', 'scipy', 'pandas', 'matplotlib', 'pydantic', 'pyarrow', 'distributed')\n"
         "print([m for m in heavy if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=HANG_S, check=True)
     assert done.stdout.strip().splitlines()[-1] == "[]"
 
 

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from planner.cli import completion
+from tests.hang import HANG_S
 
 RUN = [sys.executable, "-m", "planner"]
 
@@ -20,7 +21,7 @@ def completed(line: str, shell: str = "bash") -> list[str]:
         "COMP_CWORD": str(len(words) - 1),
     }
     env |= {"_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
-    done = subprocess.run(RUN, capture_output=True, text=True, timeout=60, check=False, env=env)
+    done = subprocess.run(RUN, capture_output=True, text=True, timeout=HANG_S, check=False, env=env)
     assert done.stderr == ""
     return done.stdout.split()
 
@@ -101,6 +102,6 @@ def test_completion_of_commands_loads_nothing_heavy():
         "except SystemExit: pass\n"
         "print({'numpy', 'matplotlib', 'pandas', 'scipy'} & set(sys.modules), file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.stdout.split() == ["recommend"]
     assert done.stderr.strip() == "set()"

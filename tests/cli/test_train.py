@@ -16,6 +16,7 @@ import pytest
 
 from planner.trainer.text import load_text
 from tests.commands import planner
+from tests.hang import HANG_S
 from tests.trainer.mpirun import MPIRUN, mpirun, needs_mpi
 
 PROGRAM = ["-c", "from planner.cli import main; main()"]
@@ -96,7 +97,7 @@ def test_bad_plans_are_one_line(tmp_path, changes, said):
 def test_out_of_memory_is_one_line():
     limited = "import resource; resource.setrlimit(resource.RLIMIT_AS, (2**30,) * 2); " + PROGRAM[1]
     command = [sys.executable, "-c", limited, "train", "--scale", "full", "--model", "llama-7b"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("planner: out of memory; try a smaller --scale")
     assert done.stderr.count("\n") == 1
@@ -112,7 +113,7 @@ def test_an_interrupt_leaves_no_traceback():
         try:
             time.sleep(4.0)
             process.send_signal(signal.SIGINT)
-            _, said = process.communicate(timeout=60)
+            _, said = process.communicate(timeout=HANG_S)
         finally:
             process.kill()
         assert process.returncode == 130
@@ -236,7 +237,7 @@ def test_a_rank_that_dies_stops_the_others_and_is_named(tmp_path):
         victim = ranks[1]
         os.kill(victim, signal.SIGKILL)
         killed = time.monotonic()
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=HANG_S)
     finally:
         process.kill()
     assert time.monotonic() - killed < 20

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.hang import HANG_S
+
 ROOT = Path(__file__).parents[2]
 ARGUMENTS = (
     "--tensor-model-parallel-size {tp} --micro-batch-size 1 --global-batch-size 64 --num-layers 32 --hidden-size 4096 "
@@ -60,7 +62,8 @@ def check(tmp_path):
         here = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "RUNNER_TEMP": str(temp), "GITHUB_REPOSITORY": "o/r"}
         done = subprocess.run(
             ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],  # as GitHub runs bash
-            cwd=repository, env=given | here | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=300,
+            cwd=repository, env=given | here | {"PYTHONPATH": str(ROOT)}, timeout=HANG_S, capture_output=True,
+            text=True,
         )  # fmt: skip
         told = tmp_path / "told"
         comment = temp / "planner-check.md"

@@ -16,6 +16,7 @@ from planner.base.files import check_writable, read_bytes, read_json, read_toml,
 from planner.plan_file import read_plan
 from tests.fuzz.corpus import MODEL, PLAN, PLAN_WITH_SHAPE
 from tests.fuzz.harness import run
+from tests.hang import HANG_S
 
 ROOT = Path(__file__).parents[2]
 AS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
@@ -26,7 +27,7 @@ def planner(line: str, cwd: Path, **environment: str) -> subprocess.CompletedPro
     """A line of shell in which `planner` is this tree's."""
     script = f'planner() {{ "{sys.executable}" -m planner "$@"; }}\n{line}'
     return subprocess.run(
-        ["bash", "-o", "pipefail", "-c", script], cwd=cwd, capture_output=True, text=True, timeout=60, check=False,
+        ["bash", "-o", "pipefail", "-c", script], cwd=cwd, capture_output=True, text=True, timeout=HANG_S, check=False,
         env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
     )  # fmt: skip
 
@@ -257,7 +258,7 @@ def test_a_launch_script_runs_no_name(tmp_path: Path, name: str) -> None:
     (tmp_path / "torchrun").chmod(0o755)
     done = subprocess.run(
         ["bash", "run.sh"], cwd=tmp_path, env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}, capture_output=True,
-        text=True, timeout=60, check=False,
+        text=True, timeout=HANG_S, check=False,
     )  # fmt: skip
     assert "syntax error" not in done.stderr
     assert not (tmp_path / "pwned").exists()

@@ -18,7 +18,7 @@ import sys
 import nbformat
 from nbclient import NotebookClient
 notebook = nbformat.read(sys.argv[1], as_version=4)
-NotebookClient(notebook, timeout=300).execute()
+NotebookClient(notebook, timeout=900).execute()
 print("".join(o["text"] for c in notebook.cells for o in c.get("outputs", []) if o["output_type"] == "stream"))
 """
 # What each says: a piece of its printed output, and the pictures that it saves.

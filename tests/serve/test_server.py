@@ -8,6 +8,7 @@ from contextlib import closing
 
 import pytest
 
+from tests.hang import HANG_S
 from tests.serve.waiting import at_last
 
 pytestmark = pytest.mark.extra
@@ -15,7 +16,7 @@ ASK = {"model": "llama-13b", "cluster": "dgx-a100-80gb", "gpus": "16", "batch": 
 
 
 def ask(server, method, path, body=None, headers=None):
-    with closing(http.client.HTTPConnection(server, timeout=120)) as connection:
+    with closing(http.client.HTTPConnection(server, timeout=HANG_S)) as connection:
         connection.request(method, path, body, headers or {})
         answer = connection.getresponse()
         return answer.status, answer.headers, answer.read()

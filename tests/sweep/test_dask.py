@@ -16,6 +16,7 @@ from planner.api.questions import sweep
 from planner.base.errors import ExecutionError, InputError
 from planner.sweeps import dask
 from planner.sweeps.parts import parts_folder
+from tests.hang import HANG_S
 from tests.sweep.conftest import ROOT
 
 Planner = Callable[..., "subprocess.Popen[str]"]
@@ -73,7 +74,7 @@ def test_a_killed_worker_changes_nothing(small, tmp_path, planner: Planner, clus
     client = planner("sweep", small, "-o", out, "--dask", cluster.address, "--json")
     wait_for_parts(out, 3, client)
     os.kill(first.pid, signal.SIGKILL)
-    _, said = client.communicate(timeout=300)
+    _, said = client.communicate(timeout=HANG_S)
     assert client.returncode == 0, said
     assert said == ""
     assert out.read_bytes() == whole.read_bytes()
@@ -88,7 +89,7 @@ def test_a_scheduler_that_dies_is_one_line_and_loses_nothing(small, tmp_path, pl
     client = planner("sweep", small, "-o", out, "--dask", cluster.address)
     wait_for_parts(out, 3, client)
     cluster.processes[0].kill()
-    _, said = client.communicate(timeout=300)
+    _, said = client.communicate(timeout=HANG_S)
     assert client.returncode == 2
     assert len(said.splitlines()) == 1, said
     assert "the Dask scheduler is gone" in said

@@ -19,6 +19,7 @@ from planner.sweeps.parquet import read_about, write_results
 from planner.sweeps.results import Results, load_results
 from planner.sweeps.run import run_sweep
 from planner.sweeps.sweep import load_sweep
+from tests.hang import HANG_S
 from tests.sweep.conftest import SMALL
 from tests.sweep.test_resume import Here
 
@@ -131,7 +132,7 @@ def test_the_commands_print_and_draw(file, tmp_path, planner):
     front = planner("pareto", file, "--svg", tmp_path / "front.svg", "--png", tmp_path / "front.png")
     axes = ("--x", "accelerator.memory_gib", "--y", "gpus", "--where", "model=llama-7b")
     map_ = planner("heatmap", file, *axes, "--svg", tmp_path / "map.svg", "--json")
-    (said, fault), (record, other) = front.communicate(timeout=300), map_.communicate(timeout=300)
+    (said, fault), (record, other) = front.communicate(timeout=HANG_S), map_.communicate(timeout=HANG_S)
     assert (front.returncode, fault, map_.returncode, other) == (0, "", 0, "")
     assert "not beaten in training time, training cost, power" in said
     assert len(json.loads(record)["cells"]) == 2
@@ -157,7 +158,7 @@ def test_the_commands_print_and_draw(file, tmp_path, planner):
 )
 def test_bad_commands_are_one_line_and_exit_code_2(file, planner, args, said):
     process = planner(*(file if a == "FILE" else a for a in args))
-    printed, fault = process.communicate(timeout=300)
+    printed, fault = process.communicate(timeout=HANG_S)
     assert process.returncode == 2
     assert printed == ""
     assert len(fault.strip().splitlines()) == 1

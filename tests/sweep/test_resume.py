@@ -26,6 +26,7 @@ from planner.sweeps.parquet import read_results
 from planner.sweeps.parts import parts_folder
 from planner.sweeps.run import SweepProgress, run_sweep
 from planner.sweeps.sweep import load_sweep
+from tests.hang import HANG_S
 from tests.sweep.conftest import ROOT
 
 
@@ -279,7 +280,7 @@ def test_killed_around_any_rename_or_removal(small, tmp_path):
 
     def attempt(at: int, when: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", KILLED_AT, str(small), str(out), str(at), when]
-        return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300, check=False)
+        return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=HANG_S, check=False)
 
     whole = attempt(0, "never")
     assert whole.returncode == 0, whole.stderr
@@ -326,7 +327,7 @@ def test_the_command_killed_three_times_at_random(small, tmp_path, planner: Call
             pytest.fail("workers outlived the process that started them")
         assert not out.exists()
     process = planner("sweep", small, "-o", out)
-    printed, said = process.communicate(timeout=300)
+    printed, said = process.communicate(timeout=HANG_S)
     assert process.returncode == 0, said
     assert "kept from an earlier run" in printed
     assert out.read_bytes() == (tmp_path / "whole.parquet").read_bytes()

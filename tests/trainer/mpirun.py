@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.hang import HANG_S
+
 MPIRUN = shutil.which("mpirun", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
 WITHOUT = MPIRUN is None or importlib.util.find_spec("mpi4py") is None
 
@@ -21,7 +23,7 @@ def needs_mpi(test: Any) -> Any:
     return pytest.mark.extra(pytest.mark.skipif(WITHOUT, reason="needs mpi4py and mpirun: pip install '.[mpi]'")(test))
 
 
-def mpirun(num_ranks: int, arguments: list[str], timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+def mpirun(num_ranks: int, arguments: list[str], timeout_s: float = HANG_S) -> subprocess.CompletedProcess[str]:
     """Run this Python with those arguments on so many ranks."""
     command = [str(MPIRUN), "--allow-run-as-root", "--oversubscribe", "-n", str(num_ranks), sys.executable]
     root = Path(__file__).parents[2]

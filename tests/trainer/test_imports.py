@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+from tests.hang import HANG_S
+
 PROGRAM = """
 import pkgutil, sys
 sys.modules |= {"mpi4py": None, "mpi4py.MPI": None, "cupy": None}
@@ -21,7 +23,7 @@ for ask in (load_mpi, lambda: xp_for("gpu"), lambda: xp_for("tpu")):
 
 
 def test_without_cupy_and_mpi():
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=HANG_S)
     lines = done.stdout.splitlines()
     assert lines[0].startswith("engine is 'mpi' but MPI can't be loaded")
     assert lines[0].endswith("pip install '.[mpi]'")

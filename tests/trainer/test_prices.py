@@ -13,6 +13,7 @@ import pytest
 
 from planner.trainer.attention import BLOCK
 from planner.trainer.stopwatch import undisturbed, usual_s
+from tests.hang import HANG_S
 from tests.trainer.helpers import llama
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -90,7 +91,7 @@ def test_measured_prices_say_what_a_step_takes(tmp_path):
     prices = tmp_path / "prices.toml"
     command = [sys.executable, BENCHMARKS / "trainer_passes.py", prices, "--quick", "--seconds", "0.02"]
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert "gelu layer F" in done.stdout
     table = tomllib.loads(prices.read_text())

@@ -23,6 +23,7 @@ from planner.trainer.scaled import scaled_model
 from planner.trainer.serial import run_serial
 from planner.trainer.task import Task
 from planner.trainer.text import Samples, load_text
+from tests.hang import HANG_S
 
 TEXT = np.frombuffer(b"the quick brown fox jumps over the lazy dog. " * 40, dtype=np.uint8)
 GPT = from_shape(family="gpt", layers=2, hidden=64, ffn=128, heads=4, kv_heads=4, vocab=256, seq_len=16)
@@ -157,7 +158,7 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_end(tmp_path):
     command = [sys.executable, "-c", "from planner.cli import main; main()", "train", "--scale", "tiny", "--json"]
     command += ["--dp", "2", "--steps", "30", "--checkpoint-every", "1", "--precision", "fp64"]
     straight, killed = tmp_path / "straight", tmp_path / "killed"
-    subprocess.run([*command, "--checkpoint", str(straight)], check=True, capture_output=True, timeout=120)
+    subprocess.run([*command, "--checkpoint", str(straight)], check=True, capture_output=True, timeout=HANG_S)
     kills = 0
     for wait_s in (0.3, 0.05, 0.2, 0.1):
         process = subprocess.Popen(
@@ -171,7 +172,7 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_end(tmp_path):
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert kills
-    subprocess.run([*command, "--checkpoint", str(killed)], check=True, capture_output=True, timeout=120)
+    subprocess.run([*command, "--checkpoint", str(killed)], check=True, capture_output=True, timeout=HANG_S)
     for path in straight.glob("*.npz"):
         with np.load(path) as a, np.load(killed / path.name) as b:
             assert all(np.array_equal(a[k], b[k]) for k in a)
