@@ -44,7 +44,7 @@ def time(
     model: ModelLike, cluster: ClusterLike, *, gpus: int, batch: int | None = None, framework: str | None = None,
     given: Given | None = None, **choices: Any,
 ) -> Answer:  # fmt: skip
-    """Days, steps, money and energy of a training with the fastest layout, failures included.
+    """Days, steps, money and energy of a training with the recommended layout, failures included.
 
     batch: sequences per step; None is one near the critical batch. choices: `tokens` or `loss`, the laws `loss_law`,
     `batch_law`, `rule`, `critical_batch`; and what the search may choose from, as of `planner.recommend`. given:

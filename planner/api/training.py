@@ -38,7 +38,7 @@ def training_time(
     setup: Setup, goal: Goal, given: Given, *, gpus: int, batch: int | None, exact_tokens: bool,
     **choices: Any,
 ) -> Answer:  # fmt: skip
-    """Days, steps, money and energy of a training with the fastest layout, failures included.
+    """Days, steps, money and energy of a training with the recommended layout, failures included.
 
     batch: sequences per step, or None for one near the critical batch. exact_tokens: the goal's tokens are processed
     as they are, whatever the batch. choices: what the search may choose from, as of `planner.recommend`.

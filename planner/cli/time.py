@@ -27,7 +27,7 @@ def command(
     given: dict[str, float | None],
     **choices: Any,
 ) -> None:
-    """Days, steps, GPU-hours, money and energy of a training, failures included, with the fastest layout.
+    """Days, steps, GPU-hours, money and energy of a training, failures included, with the recommended layout.
 
     Tokens that are given are processed as they are; a loss takes as many as the batch needs; with neither, the
     compute-optimal tokens.

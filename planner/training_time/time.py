@@ -74,7 +74,7 @@ def _batch(goal: Goal, seq_len: int, gpus: int, given: int | None) -> tuple[int,
 def plan_time(
     case: TrainingCase, request: Request, *, gpus: int, batch: int | None, exact_tokens: bool
 ) -> TrainingPlan:
-    """Training time with the fastest layout that fits. request: what its search is, whatever its size.
+    """Training time with the recommended layout. request: what its search is, whatever its size.
 
     batch: sequences, or None for one near the critical batch; exact_tokens: the goal's tokens are processed as they
     are, whatever the batch, rather than as many more as its overhead asks for.
