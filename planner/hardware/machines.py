@@ -142,6 +142,9 @@ class Link:
     small_fraction: float | None = field(default=None, metadata=figure(
         1e-3, 1, "Share of bandwidth that the protocol for small messages reaches.", needed=False,
         beside="small_latency_us", kind="link"))
+    direct: bool = field(default=False, metadata=yes(
+        "Each two accelerators of a node have links of their own, all alike, and no switch: a group has those between "
+        "its members only.", because="a switch, or a bus, joins them all"))
     device_sends: bool = field(default=True, metadata=yes(
         "GPUs start their own sends over the network, as DeepEP does; else hosts do it for them.",
         default=True, because="NVSHMEM's GPU-initiated transport of InfiniBand and RoCE"))

@@ -30,7 +30,11 @@ class Ring:
         self.nodes = ceil(ranks / self.local)
         inside = link.bandwidth_bytes_per_s * link.fraction
         self.inside_send = link.bandwidth_bytes_per_s * link.send_fraction
-        if link.bridge_fraction is not None and self.local > 1 and self.local * min(stride, node) > node / 2:
+        self.links = 1
+        if link.direct and self.local > 1:
+            self.links = self.local - 1
+            inside, self.inside_send = (x * self.links / (node - 1) for x in (inside, self.inside_send))
+        elif link.bridge_fraction is not None and self.local > 1 and self.local * min(stride, node) > node / 2:
             between = link.bandwidth_bytes_per_s * link.bridge_fraction
             rings, sends = node / self.local, node * self.local / 4.0
             inside = min(inside, between / rings * (rings / (rings + link.bridge_flows)))
@@ -77,7 +81,7 @@ class Ring:
         return self.sends(size * (self.local - 1) / self.ranks, size * beyond / self.ranks)
 
     def shift(self, size: float) -> float:
-        return self.sends(0.0, size) if self.ranks > self.local else self.sends(size, 0.0)
+        return self.sends(0.0, size) if self.ranks > self.local else self.sends(size * self.links, 0.0)
 
     def dispatch(self, size: float, ranks: float, nodes: float, kernel: float) -> float:
         inside, outside = size * ranks * (self.local - 1) / self.local, size * nodes * (self.nodes - 1) / self.nodes
@@ -300,7 +304,8 @@ class Told:
         if gpus > node:
             each = max((d for d in range(node // 2 + 1, node + 1) if gpus % d == 0), default=node)
         if gpus <= each:
-            return size / (c.node_link.bandwidth_bytes_per_s * c.node_link.send_fraction) + c.node_link.latency_s
+            rate = c.node_link.bandwidth_bytes_per_s * c.node_link.send_fraction
+            return size / (rate / (node - 1) if c.node_link.direct else rate) + c.node_link.latency_s
         share = max(min(c.nics_per_node / min(stride, each), 1.0), c.nics_per_node / node)
         rate = c.network.bandwidth_bytes_per_s * c.network.send_fraction * share
         return size / rate + c.network.latency_s + self.f.network_startup_s

@@ -65,16 +65,42 @@ BACKWARD = {  # milliseconds
 }
 
 
+# AITER's assembly kernels, the same sizes: TFLOP/s of the causal half.
+ASSEMBLY_FORWARD = {
+    (16, 16): {1024: 554.6, 2048: 876.3, 4096: 1069.0, 8192: 1173.2, 16384: 1247.4},
+    (64, 8): {1024: 715.1, 2048: 941.1, 4096: 1100.9, 8192: 1204.7, 16384: 1246.1},
+}
+ASSEMBLY_BACKWARD = {1024: 388.7, 2048: 673.1, 4096: 876.8, 8192: 1034.1, 16384: 1108.7}
+
+
+def seconds_on_mi355x(heads: tuple[int, int], tokens: int, kernel: Attention) -> tuple[float, float]:
+    """Forward and backward, sixteen sequences."""
+    model = Transformer(
+        name="attention", family="gpt", num_layers=1, hidden=heads[0] * 128, ffn=1, num_heads=heads[0],
+        num_kv_heads=heads[1], head_dim=128, vocab=1000, seq_len=tokens, num_dense_layers=1,
+    )  # fmt: skip
+    layout = Layouts.of(micro_batch=16, global_batch=16, attention=kernel, precision=Precision.BF16)
+    device = Device.of(load_accelerator("mi355x"), layout.precision, 1)
+    forward_s, backward_s = (float(np.ravel(s)[0]) for s in attention_s(case(device, model, layout)))
+    return forward_s, backward_s
+
+
+@pytest.mark.parametrize("heads", list(ASSEMBLY_FORWARD), ids=["16", "64 on 8"])
+def test_assembly_attention_on_mi355x(heads):
+    """Two of the fifteen are 16 % off, at 1,024 and 2,048 tokens."""
+    for tokens, measured in ASSEMBLY_FORWARD[heads].items():
+        flop = 2.0 * 16 * tokens**2 * heads[0] * 128
+        forward_s, backward_s = seconds_on_mi355x(heads, tokens, Attention.FLASH3)
+        assert flop / forward_s / 1e12 == pytest.approx(measured, rel=0.08 if tokens >= 4096 else 0.17)
+        if heads == (16, 16):
+            back = 2.5 * flop / backward_s / 1e12
+            assert back == pytest.approx(ASSEMBLY_BACKWARD[tokens], rel=0.08 if tokens >= 2048 else 0.17)
+
+
 @pytest.mark.parametrize("heads", list(BACKWARD), ids=["16", "64 on 8"])
 def test_attention_on_mi355x_within_14_percent(heads):
     for tokens, backward_ms in BACKWARD[heads].items():
-        model = Transformer(
-            name="attention", family="gpt", num_layers=1, hidden=heads[0] * 128, ffn=1, num_heads=heads[0],
-            num_kv_heads=heads[1], head_dim=128, vocab=1000, seq_len=tokens, num_dense_layers=1,
-        )  # fmt: skip
-        layout = Layouts.of(micro_batch=16, global_batch=16, attention=Attention.FLASH2, precision=Precision.BF16)
-        device = Device.of(load_accelerator("mi355x"), layout.precision, 1)
-        forward_s, backward_s = (float(np.ravel(s)[0]) for s in attention_s(case(device, model, layout)))
+        forward_s, backward_s = seconds_on_mi355x(heads, tokens, Attention.FLASH2)
         assert backward_s * 1e3 == pytest.approx(backward_ms, rel=0.1)
         flop = 2.0 * 16 * tokens**2 * heads[0] * 128
         if heads == (64, 8):

@@ -472,3 +472,22 @@ def test_groups_that_lie_on_two_host_bridges_share_what_passes_between(ranks, st
     assert first(group.node_send_bytes_per_s) == pytest.approx(sends)
     plain = place(CLUSTER, np.array([ranks]), np.array([stride]))
     assert (first(plain.node_bandwidth_bytes_per_s), first(plain.node_send_bytes_per_s)) == (5.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "stride", "ring", "sends", "shift"),
+    [
+        (4, 1, 5.0, 2.0, 2 / 3),  # all four: three links each, a neighbour's is one
+        (2, 1, 5 / 3, 2 / 3, 2 / 3),
+        (2, 2, 5 / 3, 2 / 3, 2 / 3),
+        (8, 1, 5.0, 2.0, 2 / 3),  # two nodes of four
+        (2, 8, 5.0, 2.0, 2.0),  # one in a node: it sends to none there
+    ],
+)
+def test_groups_of_a_node_without_a_switch_have_the_links_between_them(ranks, stride, ring, sends, shift):
+    """Rings get 5 B/s and sends 2 B/s of all three links of an accelerator to the others of its node."""
+    direct = replace(CLUSTER, node_link=replace(CLUSTER.node_link, direct=True))
+    group = place(direct, np.array([ranks]), np.array([stride]))
+    assert first(group.node_bandwidth_bytes_per_s) == pytest.approx(ring)
+    assert first(group.node_send_bytes_per_s) == pytest.approx(sends)
+    assert first(group.node_shift_bytes_per_s) == pytest.approx(shift)

@@ -25,10 +25,10 @@ class Group:
 
     ranks: members; local: members inside one node; node_bandwidth_bytes_per_s, network_bandwidth_bytes_per_s: what a
     ring gets of a node's links and of the network; node_send_bytes_per_s, network_send_bytes_per_s: what each member's
-    sends to others get; latency_s: start-up of one pass inside a node; tree_latency_s, ring_latency_s: what the other
-    nodes add to it, of a tree over nodes and of a ring through all ranks; small_latency_s, small_bytes_per_s: a pass's
-    start-up and rate by the protocol for small messages, 0 bytes/s where there is none; scatter_passes: of a
-    reduce-scatter.
+    sends to others get; node_shift_bytes_per_s: its sends to one other of its node; latency_s: start-up of one pass
+    inside a node; tree_latency_s, ring_latency_s: what the other nodes add to it, of a tree over nodes and of a ring
+    through all ranks; small_latency_s, small_bytes_per_s: a pass's start-up and rate by the protocol for small
+    messages, 0 bytes/s where there is none; scatter_passes: of a reduce-scatter.
     """
 
     ranks: Array
@@ -36,6 +36,7 @@ class Group:
     node_bandwidth_bytes_per_s: Array
     network_bandwidth_bytes_per_s: Array
     node_send_bytes_per_s: Array
+    node_shift_bytes_per_s: Array
     network_send_bytes_per_s: Array
     latency_s: Array
     tree_latency_s: Array
@@ -76,6 +77,7 @@ def place(cluster: Cluster, ranks: Any, stride: Any, node_size: Any = None) -> G
         node_bandwidth_bytes_per_s=ring,
         network_bandwidth_bytes_per_s=nic * cluster.network.fraction * local,
         node_send_bytes_per_s=send,
+        node_shift_bytes_per_s=send / np.where(cluster.node_link.direct, np.maximum(local - 1.0, 1.0), 1.0),
         network_send_bytes_per_s=nic * cluster.network.send_fraction,
         latency_s=local * cluster.node_link.latency_s,  # the launch, and a step to every other member
         tree_latency_s=np.log2(nodes) * cluster.network.latency_s,
@@ -92,10 +94,15 @@ def _node_rates(cluster: Cluster, local: Array, stride: Any) -> tuple[Array, Arr
     Where two host bridges share the accelerators of a node, every group that lies on both has its part of what passes
     between them: as many groups as there are, all at once. In an all-to-all half of the other members are beyond.
     Many flows at once fill the bridges, one ring does not: k flows get k / (k + `bridge_flows`) of `bridge_fraction`.
+    Where each two accelerators have links of their own, a group has those to its other members: RCCL's rings are many,
+    and use them all.
     """
     link, node = cluster.node_link, cluster.gpus_per_node
     ring = np.full_like(local, link.bandwidth_bytes_per_s * link.fraction)
     send = np.full_like(local, link.bandwidth_bytes_per_s * link.send_fraction)
+    if link.direct:
+        own = np.where(local > 1, (local - 1.0) / max(node - 1.0, 1.0), 1.0)
+        return ring * own, send * own
     if link.bridge_fraction is None:
         return ring, send
     crosses = (local > 1) & (local * np.minimum(stride, node) > node / 2)
@@ -182,7 +189,8 @@ def all_to_all_s(group: Group, size_bytes: Any) -> Array:
 def shift_s(group: Group, size_bytes: Any) -> Array:
     """Seconds for each rank to send `size_bytes` to the next one; between nodes by one NIC's share."""
     crosses = group.ranks > group.local
-    return _sends_s(group, np.where(crosses, 0.0, size_bytes), np.where(crosses, size_bytes, 0.0))
+    inside = size_bytes * group.node_send_bytes_per_s / group.node_shift_bytes_per_s
+    return _sends_s(group, np.where(crosses, 0.0, inside), np.where(crosses, size_bytes, 0.0))
 
 
 def dispatch_s(
@@ -230,7 +238,7 @@ def hop(cluster: Cluster, layouts: Layouts) -> Hop:
     share = np.maximum(np.minimum(nics / np.minimum(stride, node), 1.0), nics / cluster.gpus_per_node)
     network, link = cluster.network, cluster.node_link
     outside = network.bandwidth_bytes_per_s * network.send_fraction * share
-    inside = link.bandwidth_bytes_per_s * link.send_fraction
+    inside = link.bandwidth_bytes_per_s * link.send_fraction / (max(cluster.gpus_per_node - 1, 1) if link.direct else 1)
     return Hop(
         crosses=crosses,
         bandwidth_bytes_per_s=np.where(crosses, outside, inside),
