@@ -17,21 +17,23 @@ from planner.validation.interval import coverage
 
 KINDS = {False: "dense", True: "mixtures"}
 GPUS = {
-    "ampere": "A100", "hopper": "H100, H200", "blackwell": "B200, GB200", "blackwell-ultra": "B300, GB300",
-    "volta": "V100", "cdna2": "MI250X", "cdna3": "MI300X", "cdna4": "MI355X",
+    "ampere": "A100", "hopper": "H100, H200, GH200", "blackwell": "B200, GB200", "blackwell-ultra": "B300, GB300",
+    "volta": "V100", "cdna2": "MI250X", "cdna3": "MI300X, MI325X", "cdna4": "MI355X",
 }  # fmt: skip
 BELIEVE = {
     ("ampere", False): "within 5 % with Megatron-LM or FSDP; 10 % with DeepSpeed's ZeRO-3",
     (
         "hopper",
         False,
-    ): "within 5 % with Megatron-Core, NeMo or FSDP; 12 % with torchtitan; 20 % in fp8 outside NVIDIA's recipes",
+    ): "within 5 % with Megatron-Core, NeMo or FSDP; 12 % with torchtitan; 15 % on GH200; 20 % in fp8 outside NVIDIA's "
+    "recipes",
     ("blackwell", False): "within 10 %; torchtitan within 13 %",
     ("blackwell-ultra", False): "within 10 %",
     ("volta", False): "within 20 %",
     ("cdna2", False): "one publication: within 10 %",
-    ("cdna3", False): "nothing yet: two runs, both predicted too fast",
-    ("cdna4", False): "three runs of one layout: within 15 %",
+    ("cdna3", False): "fp8 on MI325X within 10 %; MI300X expect 1.3 times as long",
+    ("cdna4", False): "Primus and NeMo within 15 %; Megatron-LM with dropout: expect 1.4 to 1.6 times as long",
+    ("cdna3", True): "one run, predicted too fast",
     ("ampere", True): "one publication, over PCIe: within 15 %",
     ("hopper", True): "within 20 %; on AWS expect 1.4 to 1.9 times as long",
     ("blackwell", True): "within 20 %",

@@ -145,6 +145,9 @@ class Link:
     direct: bool = field(default=False, metadata=yes(
         "Each two accelerators of a node have links of their own, all alike, and no switch: a group has those between "
         "its members only.", because="a switch, or a bus, joins them all"))
+    partial_fraction: float | None = field(default=None, metadata=figure(
+        1e-3, 1, "Share of bandwidth that rings of more than half of a node's accelerators reach, but not of all, "
+        "where no switch joins them and the library's rings do not match.", needed=False, kind="link"))
     device_sends: bool = field(default=True, metadata=yes(
         "GPUs start their own sends over the network, as DeepEP does; else hosts do it for them.",
         default=True, because="NVSHMEM's GPU-initiated transport of InfiniBand and RoCE"))

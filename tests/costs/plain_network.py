@@ -34,6 +34,8 @@ class Ring:
         if link.direct and self.local > 1:
             self.links = self.local - 1
             inside, self.inside_send = (x * self.links / (node - 1) for x in (inside, self.inside_send))
+            if link.partial_fraction is not None and node / 2 < self.local < node:
+                inside = link.bandwidth_bytes_per_s * link.partial_fraction
         elif link.bridge_fraction is not None and self.local > 1 and self.local * min(stride, node) > node / 2:
             between = link.bandwidth_bytes_per_s * link.bridge_fraction
             rings, sends = node / self.local, node * self.local / 4.0

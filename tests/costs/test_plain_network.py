@@ -37,7 +37,7 @@ def drawn_cluster(rng):
     small, direct = rng.random() < 0.5, bool(rng.random() < 0.3)
     node = link(CLUSTER.node_link, small_latency_s=0.1 if small else None, small_fraction=0.15 if small else None,
                 bridge_fraction=None if direct else rng.choice([None, 0.4]), bridge_flows=rng.choice([0.0, 0.7]),
-                direct=direct)  # fmt: skip
+                direct=direct, partial_fraction=rng.choice([None, 0.1]))  # fmt: skip
     size, nics = rng.choice([(4, 2), (8, 8), (8, 1), (6, 3)])
     return replace(CLUSTER, node_link=node, network=link(CLUSTER.network), gpus_per_node=int(size),
                    nics_per_node=int(nics), accelerator=CHIP)  # fmt: skip

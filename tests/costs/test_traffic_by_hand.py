@@ -491,3 +491,11 @@ def test_groups_of_a_node_without_a_switch_have_the_links_between_them(ranks, st
     assert first(group.node_bandwidth_bytes_per_s) == pytest.approx(ring)
     assert first(group.node_send_bytes_per_s) == pytest.approx(sends)
     assert first(group.node_shift_bytes_per_s) == pytest.approx(shift)
+
+
+def test_rings_of_three_of_four_without_a_switch_reach_what_was_measured_of_them():
+    """A tenth of 10 B/s, where their links alone would give 5 x 2 / 3; sends have these."""
+    link = replace(CLUSTER.node_link, direct=True, partial_fraction=0.1)
+    group = place(replace(CLUSTER, node_link=link), np.array([3]), np.array([1]), 3)
+    assert first(group.node_bandwidth_bytes_per_s) == pytest.approx(1.0)
+    assert first(group.node_send_bytes_per_s) == pytest.approx(4 / 3)

@@ -144,6 +144,14 @@ def predicted():
         ("mlperf-gpt3-h100", 0.063, 0.152),  # 256 to 3,072 GPUs
         ("mlperf-gpt3-b200", 0.004, 0.004),
         ("lumi-mi250x", 0.035, 0.075),  # 64 to 2,048 dies
+        # AMD's, blind 26.4, 33.4, 45.2, 5.7, 5.0 and 25.4 % off. What is not known of them: docs/accuracy-unseen.md.
+        ("primus-mi300x", 0.244, 0.275),
+        ("orcd-mi355x-megatron", 0.321, 0.374),  # with dropout, which flash kernels are taken not to slow down by
+        ("orcd-mi355x-odd", 0.15, 0.284),  # 0.432 before RCCL's rings of five to seven GPUs were as measured
+        ("orcd-mi355x-primus", 0.132, 0.139),  # less by half with Composable Kernel's attention
+        ("aac-mi325x", 0.051, 0.088),
+        ("aac-mi325x-experts", 0.255, 0.255),
+        ("alps-gh200", 0.176, 0.666),  # 300M alone is more than 15 % off; blind 18.8 %
         # That Megatron-LM's ZeRO 1 loses no bandwidth on many nodes was chosen on these.
         ("megascale-baseline", 0.065, 0.105),  # 256 to 12,288 A100
     ],
@@ -191,6 +199,9 @@ def test_memory_of_pipelines_of_many_schedules(predicted):
         ("simumax-a100-pcie-8b", 12, 0.014),
         ("simumax-a100-pcie-experts", 6, 0.023),
         ("simumax-b200-experts", 12, 0.045),  # 0.126 where every layer was the average one
+        ("orcd-mi355x-megatron", 8, 0.037),
+        ("aac-mi325x", 3, 0.223),  # too much, or 21 % too little
+        ("aac-mi325x-experts", 1, 0.129),
         ("torchtitan-gb200-nvfp4", 2, 0.06),  # 45 % as found: no product's output is kept
     ):
         assert by_source[source]["memory_rows"] == rows

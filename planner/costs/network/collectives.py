@@ -102,7 +102,9 @@ def _node_rates(cluster: Cluster, local: Array, stride: Any) -> tuple[Array, Arr
     send = np.full_like(local, link.bandwidth_bytes_per_s * link.send_fraction)
     if link.direct:
         own = np.where(local > 1, (local - 1.0) / max(node - 1.0, 1.0), 1.0)
-        return ring * own, send * own
+        slow = (local > node / 2) & (local < node) & (link.partial_fraction is not None)
+        partial = link.bandwidth_bytes_per_s * (link.partial_fraction or 0.0)
+        return np.where(slow, partial, ring * own), send * own
     if link.bridge_fraction is None:
         return ring, send
     crosses = (local > 1) & (local * np.minimum(stride, node) > node / 2)
