@@ -16,7 +16,7 @@ import typer
 import planner
 from planner.base.errors import PlannerError, one_line, shown
 from planner.cli.notes import tell
-from planner.cli.unfold import CommandGroup, Parsed
+from planner.cli.unfold import Command, CommandGroup, Parsed
 
 __all__ = ["app", "main"]
 
@@ -67,13 +67,24 @@ def common(
 
 
 @cache
-def application(names: tuple[str, ...] = COMMANDS) -> typer.Typer:
-    """The command line with these commands alone: typer takes 2 to 3 ms to build each."""
+def application(names: tuple[str, ...] = COMMANDS, listed: bool = False) -> typer.Typer:
+    """The command line with these commands alone: typer takes 2 to 3 ms to build each.
+
+    listed: without their options, for a list of commands shows what each is for alone.
+    """
     out = typer.Typer(name="planner", no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
     out.callback(cls=CommandGroup)(common)
     for name in names:
-        out.command(name, cls=Parsed)(import_module(f"planner.cli.{name}").command)
+        command = import_module(f"planner.cli.{name}").command
+        out.command(name, cls=Parsed)(_without_options(command) if listed else command)
     return out
+
+
+def _without_options(command: Command) -> Command:
+    def bare() -> None: ...
+
+    bare.__doc__ = command.__doc__
+    return bare
 
 
 def __getattr__(name: str) -> typer.Typer:
@@ -98,7 +109,8 @@ def _run() -> int:
             stream.reconfigure(errors="backslashreplace")  # a terminal's encoding may lack a name's letters
     try:
         named = sys.argv[1:2] if sys.argv[1:2] and sys.argv[1] in COMMANDS else COMMANDS
-        code = application(tuple(named))(standalone_mode=False, prog_name="planner")
+        line = application(tuple(named), listed=sys.argv[1:] in ([], ["--help"]))
+        code = line(standalone_mode=False, prog_name="planner")
         if code == INTERRUPTED:  # typer may take the interrupt itself
             print("planner: interrupted", file=sys.stderr)
         if sys.stdout is not None:

@@ -18,6 +18,8 @@ from planner.scaling.training import TrainingTime
 from planner.search.request import Request
 from planner.search.scan import bounds_all, estimate_all, search, totals_all
 from planner.step.estimate import Estimate
+from planner.step.step_costs import step_costs
+from planner.step.step_time import step_time
 from planner.training_time.goal import Goal
 from planner.training_time.joint import JobSizes, Strategy, coarse, families, fine
 from planner.training_time.training import TrainingCase
@@ -89,7 +91,7 @@ def _relaxed(q: TrainingCase, result: Estimate) -> dict[str, Array]:
         ("latency", sooner),
         ("node size", c.with_node_size(min(2 * c.gpus_per_node, UNLIMITED))),
     ):
-        out[name] = q.wall_s(estimate_all(replace(q.setup, cluster=other), x).step_time_s, fits, x)
+        out[name] = q.wall_s(step_time(step_costs(replace(q.setup, cluster=other), x)).total_s, fits, x)
     return out
 
 
