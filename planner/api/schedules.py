@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from planner.api.answer import Shown
-from planner.base.errors import InputError, LayoutError
+from planner.base.errors import LayoutError
 from planner.base.files import is_path, write_text
-from planner.choices.choice import whole
+from planner.choices.choice import real, whole
 from planner.report.drawing import draw_timeline
 from planner.report.pictures import timeline_figure
 from planner.report.plain_table import plain_table
@@ -129,10 +129,8 @@ def _check_sizes(sizes: Mapping[str, int | None], seconds: Mapping[str, float], 
         if value is not None:
             whole(name, value, most=100_000)
     for name, lasts in seconds.items():
-        if not 0.0 < lasts < float("inf"):
-            raise InputError(f"{name} is {lasts}; allowed: a number above 0")
-    if not 0.0 <= transfer < float("inf"):
-        raise InputError(f"transfer is {transfer}; allowed: a number from 0")
+        real(name, lasts, least=1e-30, most=1e30)  # their sums, products and ratios are numbers too
+    real("transfer", transfer, least=0.0, most=1e30)
 
 
 def _order(
