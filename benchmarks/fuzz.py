@@ -28,7 +28,7 @@ from hypothesis.errors import FlakyStrategyDefinition
 
 from planner.cli import COMMANDS
 from tests.fuzz.cases import Case, byte_case, judge, option_case, structural_cases
-from tests.fuzz.options import option_cases
+from tests.fuzz.options import option_cases, several_options
 
 LIMIT_S = 20.0
 MOST_KIB = 2 * 2**20
@@ -102,10 +102,11 @@ def structural(tally: Tally, count: int, start: int) -> None:
 
 
 def run_all(tally: Tally, cases: int, start: int) -> None:
-    """A third of each kind, the options first."""
+    """A third of each kind, the options first: half of them alone, half several at once."""
     options = option_cases()
     random.Random(start).shuffle(options)
-    options = options[: cases // 3]
+    options = options[: cases // 6]
+    options += [several_options(start * 1_000_003 + i) for i in range(cases // 3 - len(options))]
     rest = cases - len(options)
     for argv in options[tally.before["option"] :]:
         tally.add("option", option_case(argv))

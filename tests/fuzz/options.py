@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
+from collections import defaultdict
+from functools import cache
+
 import typer
 
 from planner.cli import app
 
-__all__ = ["SOUND", "VALUES", "option_cases"]
+__all__ = ["SOUND", "VALUES", "option_cases", "several_options"]
 
 LAYOUT = "gpt2 --cluster dgx-a100-80gb --global-batch 16"
 SMALL = "gpt2 --cluster dgx-a100-80gb --gpus 4 --tp 1 --pp 1"
@@ -44,14 +48,18 @@ SOUND = {
     "calibrate": "--probe @probe.json --cluster dgx-h100",
 }
 """A sound and quick call of each command; an option that is given once more counts instead, or as well."""
+LASTING = ("serve", "train", "calibrate", "doctor", "mcp", "sweep")
+"""Commands that start processes, wait for questions, or may last with two options that are sound alone."""
 # Absolute paths are such that nobody can write, root neither: a case may name the file that an option writes.
 VALUES = (
     "0", "-1", "1", "3", "1000000000", "2147483648", "9223372036854775808", "1" + "0" * 40, "0.5", "-0.0", "1e-320",
-    "1e15", "1e400", "-1e400", "nan", "inf", "-inf", "", " ", "0x10", "1_0", "\u0663", "--", "9" * 5000,
+    "1e15", "1e308", "1e-308", "1e400", "-1e400", "nan", "inf", "-inf", "", " ", "0x10", "1_0", "\u0663",
+    "--", "9" * 5000,
     "\t", "-", "none", "\u05e2\u05d1", "\u202e", "\x1b[31m", "[/x]", "%s", "../..", "/proc", "/dev/null", ".",
     "/proc/version", "a.toml", "a.csv", "a" * 5000, "a" * 5000 + ".toml", "nul\u0000byte",
     "@", ",", ":", "x-99999999", "3d:", "bf16", "muon", "adam-8bit", "E|t*12L", "E(t|)*99999L", "E" * 5000 + "*99999",
     "hybridep", "lora:16", "lora:8:qkv+fc2", "lora:4096", "lora:16:", "lora:" + "9" * 4000,
+    "\uff11\uff12", "16", "2,4", "2x2", "tp=2",
 )  # fmt: skip
 
 
@@ -77,3 +85,22 @@ def option_cases() -> list[tuple[str, ...]]:
             elif name != "calibrate":
                 cases += [(name, value, *sound[1:]) for value in VALUES]
     return cases
+
+
+@cache
+def _more() -> dict[str, list[tuple[str, ...]]]:
+    """By command, what the cases of its options have behind its sound call."""
+    found = defaultdict(list)
+    for name, *words in option_cases():
+        sound = SOUND.get(name, "").split()
+        if name not in LASTING and words[: len(sound)] == sound and words[len(sound) :]:
+            found[name].append(tuple(words[len(sound) :]))
+    return found
+
+
+def several_options(seed: int) -> tuple[str, ...]:
+    """A command with two to four options at once: what each allows alone may not go together. The same for a seed."""
+    chance = random.Random(seed)
+    name = chance.choice(sorted(_more()))
+    options = chance.sample(_more()[name], min(chance.randint(2, 4), len(_more()[name])))
+    return (name, *SOUND.get(name, "").split(), *(word for option in options for word in option))

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from planner.cli import COMMANDS
 from tests.fuzz.cases import Case, byte_case, judge, option_case, sound_cases, structural_cases
 from tests.fuzz.harness import Outcome, TimedOut, _time_limit, faults, run
-from tests.fuzz.options import SOUND, option_cases
+from tests.fuzz.options import SOUND, option_cases, several_options
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
@@ -104,6 +104,11 @@ def test_options_with_odd_values() -> None:
     quick = [argv for argv in option_cases() if argv[0] not in ("train", "calibrate", "fastest", "explain")]
     for argv in random.Random(7).sample(quick, 100):
         check(option_case(argv))
+
+
+def test_several_options_at_once() -> None:
+    for seed in range(100):
+        check(option_case(several_options(seed)))
 
 
 @pytest.mark.slow
