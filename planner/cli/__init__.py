@@ -109,7 +109,8 @@ def _run() -> int:
             stream.reconfigure(errors="backslashreplace")  # a terminal's encoding may lack a name's letters
     try:
         named = sys.argv[1:2] if sys.argv[1:2] and sys.argv[1] in COMMANDS else COMMANDS
-        line = application(tuple(named), listed=sys.argv[1:] in ([], ["--help"]))
+        completing = "_PLANNER_COMPLETE" in os.environ  # a shell asks without arguments
+        line = application(tuple(named), listed=not completing and sys.argv[1:] in ([], ["--help"]))
         code = line(standalone_mode=False, prog_name="planner")
         if code == INTERRUPTED:  # typer may take the interrupt itself
             print("planner: interrupted", file=sys.stderr)
