@@ -1,6 +1,6 @@
 """Files' tables as schemas of pydantic's core, which loads in a tenth of pydantic's time; a checked one is a dict."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any, get_type_hints
 
@@ -36,6 +36,11 @@ def checked(schema: Schema, *checks: Check, when: str = "after") -> Schema:
 def optional(schema: Schema, default: Any = None) -> Schema:
     """A value that may be left out."""
     return {"type": "default", "schema": {"type": "nullable", "schema": schema}, "default": default}
+
+
+def one_of(words: Iterable[str]) -> Schema:
+    """One of these words."""
+    return {"type": "literal", "expected": [*words]}
 
 
 def table(schemas: Mapping[str, Schema]) -> Schema:

@@ -11,7 +11,7 @@ from dataclasses import is_dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from planner.base.checks import CheckedTable, Schema, checked, kept, optional, refuse, table
+from planner.base.checks import CheckedTable, Schema, checked, kept, one_of, optional, refuse, table
 from planner.hardware.declared import Declared, declared, movable
 
 OWN, UNSOURCED = "own-file", "a file of one's own, which names no source"
@@ -97,7 +97,7 @@ def _setting(kind: Any) -> Schema:
     if origin is Annotated:
         return {"type": "str", "strict": True, "pattern": f"^({args[1]})$"}
     if origin is Literal:
-        return {"type": "literal", "expected": list(args)}
+        return one_of(args)
     if origin is dict:
         return {"type": "dict", "keys_schema": _setting(args[0]), "values_schema": _setting(args[1])}
     return {"type": "bool", "strict": True} if kind is bool else {"type": kind.__name__}

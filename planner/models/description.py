@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
-from planner.base.checks import CheckedTable, Schema, optional, table
+from planner.base.checks import CheckedTable, Schema, one_of, optional, table
 from planner.base.errors import FileFormatError, InputError, shown
 from planner.base.files import validate
 from planner.models.from_shape import FAMILIES, from_pattern
@@ -39,7 +39,7 @@ def _size(field: str) -> Schema:
 
 _FIELDS: dict[str, Schema] = {
     "name": optional({"type": "str"}),
-    "family": {"type": "literal", "expected": ["gpt", "llama", "nemotron", "moe", "hybrid"]},
+    "family": one_of(("gpt", "llama", "nemotron", "moe", "hybrid")),
     "pattern": optional({"type": "str", "max_length": 100_000}),
     **{SHORT[field]: _size(field) for field in (*POSITIVE, *NOT_NEGATIVE) if field in SHORT},
     **{field: optional({"type": "float", "ge": 0, "le": 1}) for field in SHARES},

@@ -6,7 +6,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from planner.base.checks import CheckedTable, Schema, checked, kept, named, optional, record_table
+from planner.base.checks import CheckedTable, Schema, checked, kept, named, one_of, optional, record_table
 from planner.base.errors import FileFormatError, UnknownNameError
 from planner.base.files import is_path, read_toml, validate
 
@@ -15,10 +15,6 @@ SHIPPED = Path(__file__).with_name("laws.toml")
 
 def _number(**bounds: float) -> Schema:
     return {"type": "float", "allow_inf_nan": False} | bounds
-
-
-def _one_of(*words: str) -> Schema:
-    return {"type": "literal", "expected": [*words]}
 
 
 Positive = Annotated[float, _number(gt=0)]
@@ -35,7 +31,7 @@ class Law:
 
     name: Annotated[str, optional({"type": "str"}, "")]
     source: Annotated[str, {"type": "str", "min_length": 3}]
-    mark: Annotated[str, _one_of("read", "recalled", "derived")]
+    mark: Annotated[str, one_of(("read", "recalled", "derived"))]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +42,8 @@ class LossLaw(Law):
     (B / S)^beta, S steps at batches far over the critical one. parameters: which N counts.
     """
 
-    form: Annotated[str, _one_of("sum-of-powers", "kaplan-steps")]
-    parameters: Annotated[str, _one_of("all", "non-embedding")]
+    form: Annotated[str, one_of(("sum-of-powers", "kaplan-steps"))]
+    parameters: Annotated[str, one_of(("all", "non-embedding"))]
     irreducible: Annotated[float, _number(ge=0)]
     parameters_coefficient: Positive
     parameters_exponent: Positive
@@ -61,7 +57,7 @@ class LossLaw(Law):
 class CriticalBatchLaw(Law):
     """Critical batch in tokens, coefficient (x / unit)^exponent; overhead: samples over the least there, as a share."""
 
-    variable: Annotated[str, _one_of("loss", "parameters", "tokens", "compute")]
+    variable: Annotated[str, one_of(("loss", "parameters", "tokens", "compute"))]
     unit: Positive
     coefficient: Positive
     exponent: Finite

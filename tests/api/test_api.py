@@ -24,11 +24,7 @@ def plan():
 
 def command_line(*args):
     done = subprocess.run(
-        [sys.executable, "-m", "planner", *args, "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=HANG_S,
+        [sys.executable, "-m", "planner", *args, "--json"], capture_output=True, text=True, check=True, timeout=HANG_S
     )
     return json.loads(done.stdout)
 

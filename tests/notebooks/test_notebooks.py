@@ -11,6 +11,7 @@ from importlib.util import find_spec
 import pytest
 
 import planner
+from tests.hang import HANG_S
 from tests.notebooks.printed import NOTEBOOKS, answered, code, every
 
 EXECUTE = """
@@ -18,7 +19,7 @@ import sys
 import nbformat
 from nbclient import NotebookClient
 notebook = nbformat.read(sys.argv[1], as_version=4)
-NotebookClient(notebook, timeout=900).execute()
+NotebookClient(notebook, timeout=int(sys.argv[2])).execute()
 print("".join(o["text"] for c in notebook.cells for o in c.get("outputs", []) if o["output_type"] == "stream"))
 """
 # What each says: a piece of its printed output, and the pictures that it saves.
@@ -72,7 +73,7 @@ def test_the_commands_under_a_figure_print_its_points():
 def test_a_notebook_runs_and_draws(name, tmp_path):
     copy = shutil.copy(NOTEBOOKS / f"{name}.ipynb", tmp_path)
     done = subprocess.run(
-        [sys.executable, "-c", EXECUTE, copy], cwd=tmp_path, capture_output=True, text=True, check=False,
+        [sys.executable, "-c", EXECUTE, copy, str(HANG_S)], cwd=tmp_path, capture_output=True, text=True, check=False,
         env=os.environ | {"PLANNER_NOTEBOOKS": "small"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]

@@ -184,8 +184,7 @@ def test_nodes_of_another_size_keep_their_share_of_network_and_storage():
         other = cluster.with_node_size(size)
         share = other.network.bandwidth_bytes_per_s * other.nics_per_node / other.gpus_per_node
         assert share == pytest.approx(cluster.network.bandwidth_bytes_per_s)
-        stored = cluster.storage_bandwidth_bytes_per_s / 8
-        assert other.storage_bandwidth_bytes_per_s / other.gpus_per_node == pytest.approx(stored)
+        assert other.storage_bandwidth_bytes_per_s / other.gpus_per_node == pytest.approx(1.2e9 / 8)
         assert other.host_memory_bytes / other.gpus_per_node == pytest.approx(2**41 / 8)
     with pytest.raises(InputError, match="node-size is -1"):
         cluster.with_node_size(-1)

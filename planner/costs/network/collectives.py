@@ -77,7 +77,7 @@ def place(cluster: Cluster, ranks: Any, stride: Any, node_size: Any = None) -> G
         node_bandwidth_bytes_per_s=ring,
         network_bandwidth_bytes_per_s=nic * cluster.network.fraction * local,
         node_send_bytes_per_s=send,
-        node_shift_bytes_per_s=send / np.where(cluster.node_link.direct, np.maximum(local - 1.0, 1.0), 1.0),
+        node_shift_bytes_per_s=np.where(local > 1, np.minimum(send, _neighbour_bytes_per_s(cluster)), send),
         network_send_bytes_per_s=nic * cluster.network.send_fraction,
         latency_s=local * cluster.node_link.latency_s,  # the launch, and a step to every other member
         tree_latency_s=np.log2(nodes) * cluster.network.latency_s,
@@ -102,9 +102,11 @@ def _node_rates(cluster: Cluster, local: Array, stride: Any) -> tuple[Array, Arr
     send = np.full_like(local, link.bandwidth_bytes_per_s * link.send_fraction)
     if link.direct:
         own = np.where(local > 1, (local - 1.0) / max(node - 1.0, 1.0), 1.0)
-        slow = (local > node / 2) & (local < node) & (link.partial_fraction is not None)
-        partial = link.bandwidth_bytes_per_s * (link.partial_fraction or 0.0)
-        return np.where(slow, partial, ring * own), send * own
+        ring, send = ring * own, send * own
+        if link.partial_fraction is not None:
+            partial = link.bandwidth_bytes_per_s * link.partial_fraction
+            ring = np.where((local > node / 2) & (local < node), partial, ring)
+        return ring, send
     if link.bridge_fraction is None:
         return ring, send
     crosses = (local > 1) & (local * np.minimum(stride, node) > node / 2)
@@ -114,6 +116,13 @@ def _node_rates(cluster: Cluster, local: Array, stride: Any) -> tuple[Array, Arr
     ring = np.where(crosses, np.minimum(ring, between / (rings + link.bridge_flows)), ring)
     shared = between / beyond * sends / (sends + link.bridge_flows)
     return ring, np.where(crosses, np.minimum(send, shared), send)
+
+
+def _neighbour_bytes_per_s(cluster: Cluster) -> float:
+    """What a rank's sends to one other of its node get: all of its links, or those between the two alone."""
+    link = cluster.node_link
+    links = max(cluster.gpus_per_node - 1, 1) if link.direct else 1
+    return link.bandwidth_bytes_per_s * link.send_fraction / links
 
 
 def with_startup(cluster: Cluster, startup_s: float) -> Cluster:
@@ -191,8 +200,8 @@ def all_to_all_s(group: Group, size_bytes: Any) -> Array:
 def shift_s(group: Group, size_bytes: Any) -> Array:
     """Seconds for each rank to send `size_bytes` to the next one; between nodes by one NIC's share."""
     crosses = group.ranks > group.local
-    inside = size_bytes * group.node_send_bytes_per_s / group.node_shift_bytes_per_s
-    return _sends_s(group, np.where(crosses, 0.0, inside), np.where(crosses, size_bytes, 0.0))
+    rate = np.where(crosses, group.network_send_bytes_per_s, group.node_shift_bytes_per_s)
+    return _started_s(group, size_bytes / rate)
 
 
 def dispatch_s(
@@ -214,7 +223,12 @@ def _sends_s(group: Group, inside_bytes: Any, outside_bytes: Any) -> Array:
     """Seconds of a rank's sends through the node's links and, beside them, through the network."""
     inside = inside_bytes / group.node_send_bytes_per_s
     outside = outside_bytes / group.network_send_bytes_per_s
-    return np.where(group.ranks > 1, np.maximum(inside, outside) + group.latency_s + group.tree_latency_s, 0.0)
+    return _started_s(group, np.maximum(inside, outside))
+
+
+def _started_s(group: Group, sends_s: Array) -> Array:
+    """Seconds of a rank's sends with their start; nothing where it has nobody to send to."""
+    return np.where(group.ranks > 1, sends_s + group.latency_s + group.tree_latency_s, 0.0)
 
 
 @record
@@ -240,10 +254,9 @@ def hop(cluster: Cluster, layouts: Layouts) -> Hop:
     share = np.maximum(np.minimum(nics / np.minimum(stride, node), 1.0), nics / cluster.gpus_per_node)
     network, link = cluster.network, cluster.node_link
     outside = network.bandwidth_bytes_per_s * network.send_fraction * share
-    inside = link.bandwidth_bytes_per_s * link.send_fraction / (max(cluster.gpus_per_node - 1, 1) if link.direct else 1)
     return Hop(
         crosses=crosses,
-        bandwidth_bytes_per_s=np.where(crosses, outside, inside),
+        bandwidth_bytes_per_s=np.where(crosses, outside, _neighbour_bytes_per_s(cluster)),
         latency_s=np.where(crosses, network.latency_s, link.latency_s),
     )
 
