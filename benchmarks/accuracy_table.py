@@ -34,7 +34,7 @@ BELIEVE = {
     ("cdna3", False): "fp8 on MI325X within 10 %; MI300X expect 1.3 times as long",
     ("cdna4", False): "Primus and NeMo within 15 %; Megatron-LM with dropout: expect 1.4 to 1.6 times as long",
     ("cdna3", True): "one run, predicted too fast",
-    ("ampere", True): "one publication, over PCIe: within 15 %",
+    ("ampere", True): "two publications: within 15 %",
     ("hopper", True): "within 20 %; on AWS expect 1.4 to 1.9 times as long",
     ("blackwell", True): "within 20 %",
     ("blackwell-ultra", True): "within 20 %; on AWS expect 1.2 to 1.7 times as long",
