@@ -190,3 +190,17 @@ def test_an_answer_says_whose_memory_was_never_measured(plan):
 def test_few_runs_on_an_architecture_are_told():
     assert "6 of them, predicted 11% too fast on average" in accuracy_sentence("cdna3")
     assert "unverified here" in accuracy_sentence("ada")
+
+
+def test_the_roomiest_may_be_the_faster_and_what_the_framework_runs_is_not_said_to_be_anothers():
+    import planner
+
+    small = planner.recommend(planner.Model("llama3.2-3b"), planner.Cluster("rtx-a6000-server"), gpus=4, batch=64)
+    found = small.found
+    assert found.estimate.step_time_s[found.roomiest] < found.estimate.step_time_s[found.best[0]]
+    assert "Roomiest, 1.4% faster: " in repr(small)
+    mixture = planner.recommend(
+        planner.Model("llama4-scout", seq_len=8192), planner.Cluster("dgx-h100"), gpus=64, batch=512
+    )
+    # Without the framework's limits the search picks a layout that is in this answer's own table.
+    assert mixture.elsewhere is None

@@ -20,6 +20,7 @@ from planner.search import recommend as search
 from planner.search.found import EQUAL
 from planner.search.neighbours import Changed, one_change
 from planner.search.request import Request
+from planner.search.space import allows
 from planner.setup import Setup
 
 if TYPE_CHECKING:
@@ -48,8 +49,10 @@ def faster_elsewhere(setup: Setup, found: Recommendation, free: Sequence[str]) -
         wider = search(setup, **other.question, top=1, plainest=True, reach_s=worth)
     except LayoutError:  # nothing is that fast
         return None
-    best = LayoutEstimate(setup, wider.estimate, int(wider.best[0])) if len(wider.best) else None
-    return best if best is not None and best.step_time_s < worth else None
+    if not len(wider.best) or allows(request.fixed, wider.estimate.layouts.take(wider.best[:1]))[0]:
+        return None  # the plainest of the wider search is one that the framework runs
+    best = LayoutEstimate(setup, wider.estimate, int(wider.best[0]))
+    return best if best.step_time_s < worth else None
 
 
 def fewest_gpus(setup: Setup, request: Request) -> int | None:

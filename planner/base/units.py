@@ -32,10 +32,11 @@ def parse_count(text: str) -> float:
 def parse_length(text: str) -> int:
     """Tokens of a sequence as people write them: ``parse_length("128k") == 131072``, for a thousand is 1,024 there.
 
-    Raises ValueError if the text is no whole number.
+    ``parse_length("1M")`` is 1,024 thousands. Raises ValueError if the text is no whole number.
     """
     word = text.strip()
-    return int(word[:-1]) * 1024 if word[-1:].lower() == "k" else int(word)
+    thousands = {"k": 1024, "m": 1024**2}.get(word[-1:].lower())
+    return int(word) if thousands is None else int(word[:-1]) * thousands
 
 
 def format_bytes(size_bytes: float) -> str:

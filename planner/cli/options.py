@@ -84,8 +84,8 @@ FrameworkName = Annotated[
 SeqLen = Annotated[
     int | None,
     asks(
-        "--seq-len", "Tokens per sequence, instead of the model's, such as 4096 or 128k.",
-        parser=lambda t: parsed("--seq-len", t, parse_length, "a whole number of tokens, such as 4096 or 128k"),
+        "--seq-len", "Tokens per sequence, instead of the model's, such as 4096, 128k or 1M.",
+        parser=lambda t: parsed("--seq-len", t, parse_length, "a whole number of tokens, such as 4096, 128k or 1M"),
         metavar="<tokens>",
     ),
 ]  # fmt: skip

@@ -169,10 +169,11 @@ def _fastest_line(result: Estimate, i: int, fastest: int) -> str:
 
 
 def _roomiest_line(result: Estimate, i: int, roomiest: int) -> str:
-    """The roomiest of the fast layouts: its loss against the one to run, and its memory."""
+    """The roomiest of the fast layouts: its loss against the one to run, which may be a gain, and its memory."""
     loss = float(result.step_time_s[roomiest] / result.step_time_s[i]) - 1.0
+    against = f"{abs(loss):.1%} {'slower' if loss >= 0 else 'faster'}"
     memory = format_bytes(float(result.memory_bytes[roomiest]))
-    return f"Roomiest, {loss:.1%} slower: {layout_text(result.layouts.row(roomiest))}, {memory}"
+    return f"Roomiest, {against}: {layout_text(result.layouts.row(roomiest))}, {memory}"
 
 
 def counted_lines(found: Recommendation) -> list[str]:

@@ -56,7 +56,7 @@ def decimal(name: str, text: str) -> float:
 
 
 def _length(text: str) -> int:
-    return parsed("seq_len", text, parse_length, "tokens, such as 4096 or 128k")
+    return parsed("seq_len", text, parse_length, "tokens, such as 4096, 128k or 1M")
 
 
 def _count(text: str) -> float:

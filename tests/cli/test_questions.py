@@ -28,6 +28,7 @@ def test_tokens_per_step_are_the_nearest_sequences_that_divide_well(tokens, sequ
 
 def test_a_length_in_thousands_is_of_1024():
     assert [parse_length(text) for text in ("4096", "8k", "128K", " 32k ")] == [4096, 8192, 131072, 32768]
+    assert parse_length("1M") == 1024 * parse_length("1k") == 1048576
     with pytest.raises(ValueError, match="invalid literal"):
         parse_length("1.5k")
 
