@@ -204,3 +204,17 @@ def test_the_roomiest_may_be_the_faster_and_what_the_framework_runs_is_not_said_
     )
     # Without the framework's limits the search picks a layout that is in this answer's own table.
     assert mixture.elsewhere is None
+
+
+def test_zero_1_without_a_pipeline_is_not_advised_where_the_framework_scatters_gradients_in_every_pass():
+    import planner
+
+    ask = {"gpus": 16, "batch": 64, "framework": "torchtitan", "pp": 1, "top": 20}
+    some = planner.recommend("llama3-8b", "dgx-h100", **ask)
+    assert {one.layout["zero"] for one in some} == {0, 2, 3}
+    assert some.why("zero=1").record["reason"] == "framework"
+    settled = planner.recommend("llama3-8b", "dgx-h100", **ask, zero=1)
+    assert {one.layout["zero"] for one in settled} == {1}
+    assert settled.why("zero=1").record["reason"] == "chosen"
+    own = planner.recommend("llama3-8b", "dgx-h100", **(ask | {"framework": "megatron-core"}))
+    assert 1 in {one.layout["zero"] for one in own}

@@ -11,7 +11,7 @@ from planner.layouts import Layouts, Recompute
 from planner.models import Transformer
 from planner.schedules import get_schedule
 from planner.search.request import Fixed, divisors
-from planner.search.space import allows, by_ends, by_last
+from planner.search.space import allows, by_ends, by_last, stages_of_zero
 from planner.setup import Setup
 from planner.step.estimate import Estimate
 from planner.step.legality import legal
@@ -65,7 +65,8 @@ def _neighbours(model: Transformer, framework: Framework, row: dict[str, Any], a
     if row["recompute"] == "full" and framework.block_recompute:
         most = int(model.num_layers) // (row["pp"] * row["virtual_stages"])
         out += [{"recompute_layers": n} for n in {most // 4, most // 2, 3 * most // 4} if n]
-    out += [{"zero": stage, "dp_replicate": 1} for stage in range(4)]
+    stages = stages_of_zero(row["pp"], get_schedule(row["schedule"]), framework.zero2_by_layer)
+    out += [{"zero": stage, "dp_replicate": 1} for stage in stages]
     out += [{"zero": 3, "dp_replicate": n} for n in divisors(row["dp"])] if framework.hybrid_sharding else []
     out += [{"micro_batch": n} for n in divisors(row["global_batch"] // row["dp"])]
     if framework.layer_split == "even":  # else its user has no say

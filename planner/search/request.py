@@ -61,7 +61,7 @@ class Fixed:
         return list(values) if settled is None else [v for v in values if v in settled]
 
 
-OF_FRAMEWORK = ("fine_recompute", "hybrid_sharding", "own_split")
+OF_FRAMEWORK = ("fine_recompute", "hybrid_sharding", "zero2_by_layer", "own_split")
 """Fields of a request that the framework brings."""
 
 
@@ -70,7 +70,8 @@ class Request:
     """A search's question besides model and cluster: accelerators, sequences per step, numerics, what is settled.
 
     gpus, global_batch: 1 where they are what is looked for (`sized`). fine_recompute, hybrid_sharding: the framework
-    has it. own_split: how it alone splits layers over stages, where its user has no say.
+    has it. zero2_by_layer: it scatters gradients in every backward pass without a pipeline, so stage 1 of ZeRO is 2
+    there. own_split: how it alone splits layers over stages, where its user has no say.
     """
 
     gpus: int = 1
@@ -80,6 +81,7 @@ class Request:
     fixed: Fixed = Fixed()
     fine_recompute: bool = False
     hybrid_sharding: bool = False
+    zero2_by_layer: bool = False
     own_split: Split | None = None
 
     @staticmethod
@@ -87,6 +89,7 @@ class Request:
         """The question under a framework, which brings what it has; question: the other fields."""
         return Request(
             **question, fine_recompute=framework.fine_recompute, hybrid_sharding=framework.hybrid_sharding,
+            zero2_by_layer=framework.zero2_by_layer,
             own_split=None if framework.layer_split == "even" else choice(Split, framework.layer_split),
         )  # fmt: skip
 

@@ -134,12 +134,19 @@ def _splits(model: Transformer, pp: int, v: int, schedule: Schedule, request: Re
     return request.fixed.among("layer_split", splits)
 
 
+def stages_of_zero(pp: int, schedule: Schedule, zero2_by_layer: bool) -> list[int]:
+    """Stages of ZeRO worth listing; a pipeline passes all micro-batches with its parameters and gradients whole."""
+    if pp == 1:
+        return [0, 2, 3] if zero2_by_layer else [0, 1, 2, 3]
+    return [0, 1, 2, 3] if schedule.layer_at_a_time else [0, 1]
+
+
 def _axes(model: Transformer, pp: int, v: int, schedule: Schedule, sequence: tuple[int, ...], request: Request) -> Axes:
     """Choices that combine with every row of a schedule and so many (virtual) stages."""
     fixed = request.fixed
     listed: dict[str, Iterable[int]] = {
         "recompute": _modes(model, schedule, request),
-        "zero": fixed.among("zero", [0, 1, 2, 3] if pp == 1 or schedule.layer_at_a_time else [0, 1]),
+        "zero": fixed.among("zero", stages_of_zero(pp, schedule, request.zero2_by_layer and not fixed.zero)),
         "dp_replicate": fixed.dp_replicate or ([1, A_NODE_EACH] if request.hybrid_sharding else [1]),
         "sequence_parallel": sequence,
         "layer_split": _splits(model, pp, v, schedule, request),

@@ -37,7 +37,7 @@ TRIED_SCHEDULES = ("1f1b", "interleaved", "breadth-first")
 TRIED_MICRO_BATCHES = (1, 2, 4, 8)
 TRIED: Mapping[tuple[str, ...], tuple[tuple[int, ...], ...]] = {
     ("recompute",): ((Recompute.NONE,), (Recompute.FULL,)),
-    ("zero", "dp_replicate"): ((1, 1), (3, 1)),
+    ("zero", "dp_replicate"): ((1, 1), (2, 1), (3, 1)),
 }
 """Values of some axes that are tried, where the question allows them."""
 COLUMNS = (*(name for name in ROW if name != "dp"), *chain(*AXES))
