@@ -41,6 +41,22 @@ def _gemma(c: Config) -> dict[str, Any]:
     return common_fields(c, "llama") | bias_fields(c) | {"ffn": c.size("intermediate_size")} | tied
 
 
+def _gemma3(c: Config) -> dict[str, Any]:
+    """Gemma 2's norms, a window in all but every sixth layer; a file leaves out what Transformers' default says."""
+    usual = {
+        "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8,
+        "num_key_value_heads": 4, "vocab_size": 262208, "max_position_embeddings": 131072, "sliding_window": 4096,
+    }  # fmt: skip
+    c = Config(usual | c.data, c.path)
+    return _gemma(c) | {"qk_norm": True} | _all_but_every(c, c.size("sliding_window_pattern", 6))
+
+
+def _all_but_every(c: Config, pattern: int) -> dict[str, Any]:
+    """A sliding window in all layers but every so manieth."""
+    layers = c.size("num_hidden_layers")
+    return window_fields(c, layers - layers // pattern, c.size("sliding_window", 0, absent=4096))
+
+
 def _bloom(c: Config) -> dict[str, Any]:
     return {
         "family": "gpt", "layers": c.first("n_layer", "num_hidden_layers"),
@@ -106,9 +122,7 @@ def _cohere(c: Config) -> dict[str, Any]:
 
 def _cohere2(c: Config) -> dict[str, Any]:
     """A sliding window in all but every fourth layer."""
-    layers = c.size("num_hidden_layers")
-    whole = layers // c.size("sliding_window_pattern", 4)
-    return _cohere(c) | window_fields(c, layers - whole, c.size("sliding_window", 0, absent=4096))
+    return _cohere(c) | _all_but_every(c, c.size("sliding_window_pattern", 4))
 
 
 def _phi(c: Config) -> dict[str, Any]:
@@ -131,6 +145,7 @@ MODEL_TYPES: dict[str, Callable[[Config], dict[str, Any]]] = {
     "granite": _llama,
     "mistral": lambda c: _windowed(c, c.size("sliding_window", 0, absent=4096), 8),
     "mixtral": hub_mixtures.mixtral,
+    "minimax_m2": lambda c: hub_mixtures.mixtral(c) | {"qk_norm": c.flag("use_qk_norm", True)},
     "qwen2": lambda c: _qwen(c) | {"qkv_bias": True},
     "qwen2_moe": hub_mixtures.qwen2_moe,
     "qwen3": lambda c: _qwen(c) | bias_fields(c) | {"qk_norm": True, "head_dim": c.size("head_dim", 128)},
@@ -145,9 +160,18 @@ MODEL_TYPES: dict[str, Callable[[Config], dict[str, Any]]] = {
     "gemma2": lambda c: _gemma(c) | window_fields(
         c, (c.size("num_hidden_layers") + 1) // 2, c.size("sliding_window", 0, absent=4096)
     ),
+    "gemma3_text": _gemma3,
     "phi3": lambda c: _windowed(c, c.size("sliding_window", 0)),
     # Norms over queries and keys whole, and after a block instead of before it, are counted as others are.
     "olmo2": lambda c: _llama(c) | {"qk_norm": True},
+    "olmo3": lambda c: _llama(c) | {"qk_norm": True} | _all_but_every(c, 4),
+    # Every fourth layer has no rotary positions, which isn't counted.
+    "smollm3": lambda c: _llama(c) | {"tied": c.flag("tie_word_embeddings", True)},
+    "seed_oss": lambda c: _llama(c) | {
+        "qkv_bias": c.flag("attention_bias", True), "output_bias": c.flag("attention_out_bias", False)
+    },
+    # xIELU, an MLP without a gate, has two parameters a layer, which aren't counted.
+    "apertus": lambda c: _llama(c) | {"qk_norm": True, "gated": False},
     "olmoe": hub_mixtures.olmoe,
     "bloom": _bloom,
     "opt": _opt,
@@ -166,7 +190,7 @@ def from_config(path: Path) -> Transformer:
     config = Config(data, path)
     kind = data.get("model_type")
     if not isinstance(kind, str) or kind not in MODEL_TYPES:
-        raise config.fault("model_type", ", ".join(MODEL_TYPES))
+        raise config.fault("model_type", f"{', '.join(MODEL_TYPES)}; or describe its sizes in a TOML file")
     described = config.positions_and_norms() | MODEL_TYPES[kind](config)
     if "head_dim" not in described and described["hidden"] % described["heads"]:
         heads, hidden = (config.name_of(field) for field in ("heads", "hidden"))

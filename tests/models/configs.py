@@ -60,9 +60,25 @@ NEMOTRON_H = hf(
 )  # fmt: skip
 GEMMA = hf("gemma", 28, 3072, 16, 24576, 256000, num_key_value_heads=16, head_dim=256)
 GEMMA2 = hf("gemma2", 42, 3584, 16, 14336, 256000, num_key_value_heads=8, head_dim=256, sliding_window=4096)
+# As google/gemma-3-4b's text_config: what Transformers' defaults say is left out.
+GEMMA3 = {
+    "model_type": "gemma3_text",
+    "hidden_size": 2560,
+    "intermediate_size": 10240,
+    "num_hidden_layers": 34,
+    "sliding_window": 1024,
+}
 PHI3 = hf("phi3", 40, 5120, 40, 17920, 100352, num_key_value_heads=10, sliding_window=None)
 GRANITE = hf("granite", 40, 4096, 32, 12800, 49155, num_key_value_heads=8)
 OLMO2 = hf("olmo2", 32, 4096, 32, 11008, 100352)
+OLMO3 = hf("olmo3", 64, 5120, 40, 27648, 100278, num_key_value_heads=8, sliding_window=4096)
+SMOLLM3 = hf("smollm3", 36, 2048, 16, 11008, 128256, num_key_value_heads=4)
+SEED_OSS = hf("seed_oss", 64, 5120, 80, 27648, 155136, num_key_value_heads=8, head_dim=128)
+APERTUS = hf("apertus", 80, 8192, 64, 43008, 131072, num_key_value_heads=8)
+MINIMAX_M2 = hf(
+    "minimax_m2", 62, 3072, 48, 1536, 200064, num_key_value_heads=8, head_dim=128, num_local_experts=256,
+    num_experts_per_tok=8,
+)  # fmt: skip
 OLMOE = hf("olmoe", 16, 2048, 16, 1024, 50304, num_experts=64, num_experts_per_tok=8)
 QWEN2_MOE = hf(
     "qwen2_moe", 28, 3584, 28, 18944, 151936, num_key_value_heads=4, num_experts=64, num_experts_per_tok=8,
@@ -97,5 +113,6 @@ ALL = (
     GPT2, BLOOM, OPT, LLAMA, MISTRAL, MIXTRAL, QWEN2, QWEN3, QWEN3_MOE, GPT_OSS, DEEPSEEK_V3, KIMI_K2, PYTHIA,
     GPTJ, FALCON, PHI, COHERE, COHERE2,
     NEMOTRON_H, GEMMA, GEMMA2, PHI3, GRANITE, OLMO2, OLMOE, QWEN2_MOE, DEEPSEEK_V2, GLM4_MOE,
+    GEMMA3, OLMO3, SMOLLM3, SEED_OSS, APERTUS, MINIMAX_M2,
 )  # fmt: skip
 CONFIGS: dict[str, dict[str, Any]] = {str(c["model_type"]): c for c in ALL}
