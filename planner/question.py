@@ -84,8 +84,11 @@ def numerics(cluster: Cluster, precision: str | None, attention: str | None) -> 
     return number, kernel
 
 
-def batch_of_tokens(name: str, tokens: float, seq_len: int) -> int:
+def batch_of_tokens(name: str, tokens: float, seq_len: int, ranks: int = 1) -> int:
     """Sequences per optimizer step of about so many tokens: the nearest 2^a or 3 x 2^a.
+
+    ranks: accelerators or replicas that share them. Where their number has an odd factor, such as 96's 3, the sequences
+    have it too, unless that is far from the tokens: else replicas could not have it, and pipelines would.
 
     Whole sequences that are not thousands of tokens are meant exactly: 50,176 tokens are 49 sequences of 1,024, but
     512k of 4,096 are 128, not 125, which few GPUs could share.
@@ -97,7 +100,8 @@ def batch_of_tokens(name: str, tokens: float, seq_len: int) -> int:
         raise InputError(f"{name} is {tokens:g}; allowed: from one sequence of {seq_len} to {LARGEST:,}")
     if sequences.is_integer() and tokens % 1000:
         return int(sequences)
-    well = [k << a for k in (1, 3) for a in range(24)]
+    odd = ranks // (ranks & -ranks) if ranks > 0 else 1
+    well = [(odd if odd <= sequences else 1) * k << a for k in (1, 3) for a in range(24)]
     return min(well, key=lambda n: max(n / sequences, sequences / n))
 
 

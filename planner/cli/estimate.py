@@ -70,7 +70,7 @@ def command(
         from planner.api.layout_estimate import estimate_one
 
         setup, row = place.setup(model, anchor), filling(gpus, choices)
-        answer = estimate_one(setup, global_batch=size.sequences(setup.model.seq_len), **row)
+        answer = estimate_one(setup, global_batch=size.sequences(setup.model.seq_len, row["dp"]), **row)
     if save is not None:
         write_text(save, answer.to_json() + "\n")
     out.show(answer)

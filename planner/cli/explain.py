@@ -33,7 +33,7 @@ def command(
 
     setup = place.setup(model, anchor)
     aim = goal(setup.model, tokens=tokens, batch_law=critical_batch_law)
-    batch = size.sequences(setup.model.seq_len)
+    batch = size.sequences(setup.model.seq_len, gpus)
     with o.working("searching every legal layout"):
         answer = explain(setup, aim, given, gpus=gpus, batch=batch, **choices)
     out.show(answer)

@@ -57,7 +57,8 @@ GlobalBatch = Annotated[int | None, asks("--global-batch", "Sequences per optimi
 BatchTokens = Annotated[
     float | None,
     asks(
-        "--batch-tokens", "Or tokens per optimizer step, such as 4M: the nearest 2^a or 3 x 2^a sequences.",
+        "--batch-tokens",
+        "Or tokens per optimizer step, such as 4M: the nearest 2^a or 3 x 2^a sequences, with the GPUs' odd factor.",
         parser=lambda text: parsed("--batch-tokens", text, parse_count, "a number of tokens, such as 4M"),
         metavar="<tokens>",
     ),
@@ -169,8 +170,8 @@ class StepBatch:
     global_batch: GlobalBatch = None
     batch_tokens: BatchTokens = None
 
-    def sequences(self, seq_len: Any) -> int:
-        """Sequences per optimizer step: of tokens the nearest number that divides well.
+    def sequences(self, seq_len: Any, ranks: int = 1) -> int:
+        """Sequences per optimizer step: of tokens the nearest number that divides well over so many ranks.
 
         With neither option it is `USUAL_BATCH_TOKENS`, which stderr says.
 
@@ -184,11 +185,11 @@ class StepBatch:
         if self.global_batch is not None:
             return whole("global_batch", self.global_batch)
         if self.batch_tokens is None:
-            usual = batch_of_tokens("--batch-tokens", max(USUAL_BATCH_TOKENS, float(seq_len)), int(seq_len))
+            usual = batch_of_tokens("--batch-tokens", max(USUAL_BATCH_TOKENS, float(seq_len)), int(seq_len), ranks)
             told = f"{usual:,} sequences per step, about the 4M tokens of LLaMA 2 and 3; --global-batch sets another"
             note(f"no batch is given, so it is {told}")
             return usual
-        return batch_of_tokens("--batch-tokens", self.batch_tokens, int(seq_len))
+        return batch_of_tokens("--batch-tokens", self.batch_tokens, int(seq_len), ranks)
 
 
 def profile_of(framework: str | None) -> str | None:

@@ -117,7 +117,7 @@ def command(
         o.check_files({"--save": (save, save.suffix)})
     report.check()
     setup = place.setup(model, anchor)
-    batch = size.sequences(setup.model.seq_len)
+    batch = size.sequences(setup.model.seq_len, gpus)
     targets = targets_and_files(export or [])
     check_base(base, [target.name for target, _ in targets] + ([setup.export] if setup.export is not None else []))
     for wanted in why or []:

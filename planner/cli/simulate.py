@@ -40,8 +40,8 @@ def command(
         raise InputError(f"--schedule is {choices['schedule']!r} beside --schedule-file; allowed: one of them")
     setup = place.setup(model)
     how = Timing(schedule_file=schedule_file, slices=slices, links=links, slow_down=slow_down)
-    batch = size.sequences(setup.model.seq_len)
-    step = simulate_one(setup, how, global_batch=batch, **filling(gpus, choices))
+    row = filling(gpus, choices)
+    step = simulate_one(setup, how, global_batch=size.sequences(setup.model.seq_len, row["dp"]), **row)
     if trace is not None:
         step.save(trace)
     out.show(step)

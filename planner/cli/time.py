@@ -38,7 +38,7 @@ def command(
 
     setup = place.setup(model, anchor)
     if batch_tokens is not None:
-        batch = o.StepBatch(global_batch=batch, batch_tokens=batch_tokens).sequences(setup.model.seq_len)
+        batch = o.StepBatch(global_batch=batch, batch_tokens=batch_tokens).sequences(setup.model.seq_len, gpus)
     with o.working("searching every legal layout"):
         answer = training_time(
             setup, aim.goal(setup.model), given, gpus=gpus, batch=batch, exact_tokens=aim.loss is None, **choices

@@ -67,7 +67,7 @@ def _on(text: str) -> bool:
     return text == "on"
 
 
-def batch_of(said: Mapping[str, str], seq_len: int) -> Any:
+def batch_of(said: Mapping[str, str], seq_len: int, gpus: int) -> Any:
     """Sequences per optimizer step, from the fields of the batch; of tokens the nearest number that divides well.
 
     Raises InputError if the text is no number, or less than one sequence.
@@ -75,7 +75,7 @@ def batch_of(said: Mapping[str, str], seq_len: int) -> Any:
     of_tokens = said.get("batch_in") == TOKENS
     parse: Callable[[str], float] = parse_count if of_tokens else parse_length
     batch = parsed("batch", said["batch"], parse, "a number such as 1024, or of tokens such as 4M")
-    return batch_of_tokens("batch", batch, seq_len) if of_tokens else batch
+    return batch_of_tokens("batch", batch, seq_len, gpus) if of_tokens else batch
 
 
 ASK, OWN = "The question", "Network, tokens, a model of your own"

@@ -114,11 +114,12 @@ def read_question(texts: Mapping[str, str]) -> AskedQuestion:
         if name in said:
             value = _chosen(CHOICES[name], said[name], exclude)
             given |= {} if value is None else {name: value}
+    gpus = whole("gpus", number(said["gpus"]), most=MOST_GPUS)
     return AskedQuestion(
         model=model,
         cluster=_cluster(said["cluster"], network=said.get("network"), figures=tuple(figures_of(said).items())),
-        gpus=whole("gpus", number(said["gpus"]), most=MOST_GPUS),
-        batch=whole("batch", batch_of(said, model.seq_len), most=MOST_BATCH),
+        gpus=gpus,
+        batch=whole("batch", batch_of(said, model.seq_len, gpus), most=MOST_BATCH),
         given=given | ({"exclude": exclude} if exclude else {}),
         texts=said,
     )

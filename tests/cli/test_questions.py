@@ -26,6 +26,20 @@ def test_tokens_per_step_are_the_nearest_sequences_that_divide_well(tokens, sequ
     assert StepBatch(batch_tokens=parse_count(tokens)).sequences(1024) == sequences
 
 
+@pytest.mark.parametrize(
+    ("ranks", "sequences"), [(1, 512), (64, 512), (96, 576), (100, 400), (56, 448), (6, 576), (1021, 512), (0, 512)]
+)
+def test_a_batch_has_the_odd_factor_of_the_gpus_that_share_it(ranks, sequences):
+    assert StepBatch(batch_tokens=4e6).sequences(8192, ranks) == sequences
+    assert StepBatch().sequences(8192, ranks) == sequences
+    assert StepBatch(global_batch=500).sequences(8192, ranks) == 500
+
+
+def test_no_pipeline_for_a_batch_that_replicas_can_share():
+    one = json.loads(CliRunner().invoke(app, ["recommend", "llama3-8b", "h100", "96", "--json"]).stdout)
+    assert (one["global_batch"], one["best"][0]["layout"]["pp"], one["best"][0]["layout"]["dp"]) == (576, 1, 48)
+
+
 def test_a_length_in_thousands_is_of_1024():
     assert [parse_length(text) for text in ("4096", "8k", "128K", " 32k ")] == [4096, 8192, 131072, 32768]
     assert parse_length("1M") == 1024 * parse_length("1k") == 1048576
