@@ -218,3 +218,18 @@ def test_zero_1_without_a_pipeline_is_not_advised_where_the_framework_scatters_g
     assert settled.why("zero=1").record["reason"] == "chosen"
     own = planner.recommend("llama3-8b", "dgx-h100", **(ask | {"framework": "megatron-core"}))
     assert 1 in {one.layout["zero"] for one in own}
+
+
+def test_where_nothing_fits_the_answer_names_options_with_which_something_does():
+    import planner
+
+    ask = {"gpus": 1, "batch": 128, "seq_len": 4096}
+    model, cluster = planner.Model("llama3.2-1b", seq_len=ask.pop("seq_len")), planner.Cluster("rtx-4090-server")
+    none = planner.recommend(model, cluster, **ask)
+    assert none.to_dict()["fits_with"] == ["--optimizer adam_8bit", "--allow-offload"]
+    assert "On 1 GPU something fits with --optimizer adam_8bit, or --allow-offload." in repr(none)
+    assert len(planner.recommend(model, cluster, **ask, optimizer="adam_8bit")) > 0
+    assert len(planner.recommend(model, cluster, **ask, optimizer="adam_bf16")) == 0
+    # A choice of the user's own is not put aside.
+    other = planner.recommend(model, cluster, **ask, optimizer="adam_bf16")
+    assert other.to_dict()["fits_with"] == ["--grad-dtype bf16", "--allow-offload"]

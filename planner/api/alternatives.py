@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from planner.base.errors import InputError, LayoutError
 from planner.base.units import format_bytes, format_seconds
 from planner.choices.choice import value_text
 from planner.choices.table import CHOICES
+from planner.layouts import GradDtype, OptimizerKind
 from planner.report.tables import PARTS
 from planner.search import Recommendation
 from planner.search import recommend as search
@@ -29,6 +30,13 @@ if TYPE_CHECKING:
 
 WORTH_SAYING = 0.995  # of the best step
 DOUBLINGS = 7
+LIGHTER: Mapping[str, Mapping[str, Any]] = {
+    "--grad-dtype bf16": {"grad_dtype": GradDtype.BF16},
+    "--optimizer adam_bf16": {"optimizer": OptimizerKind.ADAM_BF16},
+    "--optimizer adam_8bit": {"optimizer": OptimizerKind.ADAM_8BIT},
+    "--allow-offload": {"offload": True},
+}
+"""Options that take less memory, none of which a search tries by itself, and what they choose."""
 MOST_REASONS = 5
 LEAST = 0.001  # of the step: less is no difference
 
@@ -65,6 +73,25 @@ def fewest_gpus(setup: Setup, request: Request) -> int | None:
         if len(found.best):
             return gpus
     return None
+
+
+def fits_with(setup: Setup, request: Request) -> list[str]:
+    """The options of `LIGHTER` with each of which alone a layout fits, where none does without."""
+    out = []
+    for option, choices in LIGHTER.items():
+        fixed, shared = request.fixed, dict(request.fixed.shared)
+        own = {name: value for name, value in choices.items() if name in CHOICES}
+        if any(shared.get(name, CHOICES[name].default) != CHOICES[name].default for name in own):
+            continue  # the user has chosen another
+        offload = fixed.offload or "offload" in choices
+        lighter = replace(request, fixed=replace(fixed, shared=tuple((shared | own).items()), offload=offload))
+        try:
+            found = search(setup, **lighter.question, top=1, objective="memory")
+        except (InputError, LayoutError):  # not of this precision, or of these adapters
+            continue
+        if len(found.best):
+            out.append(option)
+    return out
 
 
 def reasons(plan: Plan) -> list[str]:

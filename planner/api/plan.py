@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from planner.api.alternatives import faster_elsewhere, fewest_gpus
+from planner.api.alternatives import faster_elsewhere, fewest_gpus, fits_with
 from planner.api.anchored import anchor_entry, anchor_lines, next_lines, next_record, trust
 from planner.api.answer import Answer, Shown
 from planner.api.layout_estimate import LayoutEstimate
@@ -98,6 +98,11 @@ class Plan(Shown, Sequence[LayoutEstimate]):
         """The fewest of 2, 4, 8, ... times the GPUs on which something fits, where nothing fits on these."""
         return None if len(self) else fewest_gpus(self.setup, self.found.request)
 
+    @cached_property
+    def fits_with(self) -> list[str]:
+        """Options that take less memory with each of which something fits, where nothing fits without."""
+        return [] if len(self) else fits_with(self.setup, self.found.request)
+
     @property
     def searched(self) -> int:
         """Legal layouts that were estimated."""
@@ -152,7 +157,11 @@ class Plan(Shown, Sequence[LayoutEstimate]):
             "accuracy": self.accuracy,
         }
         faster = None if self.elsewhere is None else self.elsewhere.to_dict()
-        alternatives = {"faster_with_any_framework": faster, "fewest_gpus": self.fewest_gpus}
+        alternatives = {
+            "faster_with_any_framework": faster,
+            "fewest_gpus": self.fewest_gpus,
+            "fits_with": self.fits_with,
+        }
         return (
             question
             | records.recommendation_record(self.found, self.setup.cluster)
@@ -256,6 +265,13 @@ class Plan(Shown, Sequence[LayoutEstimate]):
         """The lines that `planner recommend` prints."""
         setup, faster = self.setup, None if self.elsewhere is None else self.elsewhere.to_dict()
         view = tables.recommendation_view(
-            self.found, setup.model, setup.framework, self.accuracy, faster, self.assumed, self.fewest_gpus
+            self.found,
+            setup.model,
+            setup.framework,
+            self.accuracy,
+            faster,
+            self.assumed,
+            self.fewest_gpus,
+            self.fits_with,
         )
         return self._title, "", view, *anchor_lines(setup), *next_lines(self._next)

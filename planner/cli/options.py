@@ -201,9 +201,7 @@ def profile_of(framework: str | None) -> str | None:
 
 def _warn_of_length(name: str, model: Any, seq_len: int | None) -> None:
     """Say on stderr where a Hugging Face config's longest sequence stands for the training's."""
-    from planner.base.files import is_path
-
-    if seq_len is None and is_path(name, (".json",)) and not name.endswith(".toml"):
+    if seq_len is None and Path(name).exists() and not name.endswith(".toml"):
         told = f"{model.seq_len:,} tokens per sequence are its max_position_embeddings, no training length"
         note(f"{name}: {told}; --seq-len sets the training's")
 

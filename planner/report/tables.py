@@ -116,12 +116,12 @@ def chance_text(chance: float) -> str:
 
 def recommendation_view(
     found: Recommendation, model: Transformer, framework: Framework, accuracy: str, elsewhere: Any = None,
-    assumed: Sequence[str] = (), fewest_gpus: int | None = None,
+    assumed: Sequence[str] = (), fewest_gpus: int | None = None, fits_with: Sequence[str] = (),
 ) -> RenderableType:  # fmt: skip
     """The answer first, then the runners-up, the front, why the rest lost, and how accurate this is.
 
     elsewhere: the record of a faster layout that the framework does not run. assumed: what the best takes for granted.
-    fewest_gpus: on which something fits, where nothing does.
+    fewest_gpus, fits_with: on which GPUs, and with which options, something fits, where nothing does.
     """
     result = found.estimate
     lines: list[RenderableType] = []
@@ -142,6 +142,9 @@ def recommendation_view(
     lines += [f"  {line}" for line in counted_lines(found) + reason_lines(found)]
     if fewest_gpus is not None:
         lines.append(f"  On {fewest_gpus} GPUs something fits.")
+    if fits_with:
+        gpus = int(result.layouts.gpus[0])
+        lines.append(f"  On {gpus:,} GPU{'s' * (gpus > 1)} something fits with {', or '.join(fits_with)}.")
     if elsewhere is not None:
         gain = 1.0 - elsewhere["step_time_s"] / float(result.step_time_s[found.best[0]])
         other = layout_text(elsewhere["layout"])
@@ -210,7 +213,8 @@ def reason_lines(found: Recommendation) -> list[str]:
     elif len(found.best):
         lines.append("More memory would not change the answer: none over it is 2 % faster.")
     else:
-        lines.append("Nothing fits: use more GPUs, a smaller micro-batch, --allow-offload, or more memory.")
+        smaller = " a smaller micro-batch," if found.request.fixed.micro_batch else ""
+        lines.append(f"Nothing fits: use more GPUs,{smaller} or more memory.")
     return lines
 
 

@@ -56,6 +56,13 @@ def test_a_refusal_is_one_line_whatever_there_was_to_note(tmp_path):
     assert "no batch is given, so it is 2,048 sequences per step" in batch
 
 
+def test_a_presets_name_on_the_hub_is_no_file_whose_length_would_be_the_longest():
+    answered = planner("estimate", "meta-llama/Llama-3.1-8B", "--cluster", "dgx-h100", "--dp", "8")
+    assert answered.returncode == 0
+    assert answered.stdout.startswith("llama3-8b on 8 GPUs")
+    assert "max_position_embeddings" not in answered.stderr
+
+
 @pytest.mark.parametrize("command", ["estimate", "simulate", "partition"])
 def test_a_command_for_one_layout_takes_the_cluster_as_a_word(command):
     layout = ["--pp", "2", "--global-batch", "8"]
