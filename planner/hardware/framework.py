@@ -185,6 +185,9 @@ class Framework:
     single_adds: bool = field(metadata=yes(
         "Where routing runs operation by operation, a token's copies are added up one number at a time, by PyTorch's "
         "scatter_add and index_add of before 2026-05.", because="a kernel adds whole rows"))
+    gathered_tokens: bool = field(metadata=yes(
+        "The tokens of a tensor and expert group are gathered whole, and each rank sorts the copies for its experts "
+        "(Megatron-LM's dispatcher allgather).", because="copies go from rank to rank in an all-to-all"))
     fused_rotary: bool = field(metadata=yes(
         "Rotary positions turn queries, and keys, in one kernel each.", because="operation by operation"))
     entropy_forward_bytes: float = field(metadata=figure(

@@ -2,7 +2,7 @@
 
 | empty | becomes |
 | --- | --- |
-| cp, ep, virtual_stages, seq_splits, dp_replicate | 1 |
+| cp, ep, virtual_stages, seq_splits, dp_replicate; recompute_layers | 1; 0, all |
 | dp | n_gpus / (tp pp cp); so too where a table lists dp beside ep: dp tp pp cp ep make n_gpus |
 | schedule | interleaved where virtual_stages > 1, else 1f1b; seq1f1b and its interleaved form where seq_splits > 1 |
 | zero | 1, the distributed optimizer; without pipeline stages the first that fits of those that the framework's profile
@@ -105,6 +105,7 @@ def candidates(run: MeasuredRun, model: Transformer, framework: Framework) -> li
         "precision": run["precision"],
         "attention": said(run, "attention") or run["attention"] or unstated.attention,
         "fused_norm": run["fused_norm"] is not False,
+        "recompute_layers": run["recompute_layers"] or 0,
         "capacity_factor": float(said(run, "capacity") or 0.0),
         "dispatcher": said(run, "dispatcher") if framework.node_dispatch and said(run, "dispatcher") else "framework",
         "grad_dtype": said(run, "gradients") or "framework",

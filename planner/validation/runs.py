@@ -25,7 +25,7 @@ REAL = ("step_time_s", "tflops_per_gpu", "mfu", "peak_memory_gib")
 FLAG = ("sequence_parallel", "fused_norm")
 COLUMNS = TEXT + WHOLE + REAL + FLAG
 # Those of NEEDED must be there and filled; all others may be left out: docs/measured-runs.md.
-OPTIONAL_WHOLE = ("etp", "dp_replicate")
+OPTIONAL_WHOLE = ("etp", "dp_replicate", "recompute_layers")
 OPTIONAL_TEXT = ("framework", "layer_split", "train")
 OPTIONAL = (*OPTIONAL_TEXT, *OPTIONAL_WHOLE)
 NEEDED = ("source", "run", "model", "cluster", "n_gpus", "precision", "global_batch", "tp", "pp", "outcome")

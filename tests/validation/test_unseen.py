@@ -159,7 +159,7 @@ def predicted():
         ("flagperf-llama2-70b-h800", 0.074, 0.125),  # 7.3
         ("flagperf-aquila-a800", 0.051, 0.087),  # 8.5
         ("flagperf-deepspeed", 0.089, 0.173),  # 11.6
-        ("flagperf-experts", 0.171, 0.238),  # 21.2
+        ("flagperf-experts", 0.095, 0.126),  # 21.2
         ("flagperf-paddle-gpt3", 0.132, 0.188),  # 13.1
         ("flagperf-paddle-llama", 0.14, 0.187),  # 13.9
         ("nemo-h100-24.12", 0.043, 0.099),  # 4.2
@@ -175,10 +175,10 @@ def predicted():
         ("google-a3-ultra", 0.047, 0.092),  # 4.6
         ("google-a4", 0.023, 0.041),  # 2.2
         ("google-experts", 0.008, 0.011),  # 0.7
-        ("ibm-fsdp-2024-a100", 0.019, 0.035),  # 1.8
-        ("ibm-fsdp-compiled-a100", 0.07, 0.074),  # 22.8
-        ("ibm-fsdp-2024-h100", 0.099, 0.147),  # 9.8
-        ("ibm-fsdp-compiled-h100", 0.01, 0.01),  # 47.7
+        ("ibm-fsdp-2024-a100", 0.034, 0.064),  # 1.8
+        ("ibm-fsdp-compiled-a100", 0.058, 0.074),  # 22.8
+        ("ibm-fsdp-2024-h100", 0.103, 0.147),  # 9.8
+        ("ibm-fsdp-compiled-h100", 0.037, 0.08),  # 47.7
         ("torchtitan-a100-op", 0.026, 0.047),  # 2.5
         ("torchtitan-h100-405b", 0.081, 0.107),  # 8.0
         ("vectorlm-a100", 0.029, 0.066),  # 2.8

@@ -95,28 +95,32 @@ def permute_s(case: Case, how: Routing) -> tuple[Array, Array]:
     """Forward and backward seconds of the average layer's routing but the router's product, for one pass.
 
     With sequence parallelism a tensor rank routes its part of the tokens, and copies for experts that are cut over the
-    tensor group are gathered there before they are sorted (Megatron-Core, MoEAlltoAllTokenDispatcher). No token is
-    dropped; how many meet an expert differs, so that fp8 products' rows are padded.
+    tensor group are gathered there before they are sorted (Megatron-Core, MoEAlltoAllTokenDispatcher). Where tokens are
+    gathered first, a rank picks copies among the tokens of all (MoEDroplessTokenDispatcher of 2024-03), and picks and
+    sorts by torch.gather, of which each adds its gradients. No token is dropped; how many meet an expert differs, so
+    that fp8 products' rows are padded.
     """
     device, layouts = case.device, case.layouts
     sparse = mix.shares(case.model).sparse
     tokens = sparse * case.pass_tokens * mix.expert_width(case.model) / case.token_shares
-    copies = tokens * case.model.top_k / case.pickers
-    at_experts = tokens * case.busiest_copies / case.pickers * np.where(layouts.sequence_parallel, layouts.etp, 1)
+    cut, gathered = np.where(layouts.sequence_parallel, layouts.etp, 1), case.framework.gathered_tokens
+    copies = tokens * case.model.top_k / case.pickers * np.where(gathered, cut, 1)
+    at_experts = tokens * case.busiest_copies / case.pickers * cut
     several = case.local_experts > 1
     added = float(case.framework.single_adds)
     padded = np.where((device.matrix_bytes < device.element_bytes) & (how != Routing.NODES), 1.0, 0.0)
 
-    def seconds(of: PassTraffic) -> Array:
+    def seconds(of: PassTraffic, more_adds: float = 0.0) -> Array:
         there = (of.sorted * several + of.arrived + PADDED * padded) * at_experts
-        elements = of.token * tokens + (of.copy + (1.0 - added) * ADDED * of.added) * copies + there
+        adds = of.added + more_adds
+        elements = of.token * tokens + (of.copy + (1.0 - added) * ADDED * adds) * copies + there
         e = device.accelerator.efficiency
         moved = elements * device.element_bytes * (e.memory_fraction / e.permute_fraction)
         streamed_s = stream_s(device, moved, sparse * (of.kernels + PADDINGS * padded))
-        adding_s = added * of.added * copies / (ADDS_PER_UNIT_S * device.accelerator.num_compute_units)
+        adding_s = added * adds * copies / (ADDS_PER_UNIT_S * device.accelerator.num_compute_units)
         return np.asarray(streamed_s + adding_s)
 
-    return seconds(FORWARD[how]), seconds(BACKWARD[how])
+    return seconds(FORWARD[how]), seconds(BACKWARD[how], float(gathered))
 
 
 def crowds_queues(cluster: Cluster, model: Transformer, x: Layouts) -> Bools:

@@ -190,7 +190,8 @@ def expert_s(case: Case, group: Group, tensor: Group) -> tuple[Array, Array]:
 
     With sequence parallelism experts that are cut over the tensor group gather every copy there before their products
     and scatter it after, in 16 bits and beside no product (Megatron-Core, token_dispatcher.py; Liu et al. 2025, arXiv
-    2504.14960). Full recomputation repeats all. The rank with the busiest experts, which receives most, sets the pace.
+    2504.14960). Where tokens are gathered first, one copy of each goes round both groups, and back. Full recomputation
+    repeats all. The rank with the busiest experts, which receives most, sets the pace.
     """
     model, layouts = case.model, case.layouts
     tokens = case.pass_tokens * mix.expert_width(model) / layouts.tp * case.device.element_bytes
@@ -202,7 +203,10 @@ def expert_s(case: Case, group: Group, tensor: Group) -> tuple[Array, Array]:
         one = np.where(node, once, one)
     one = np.where(case.pickers > 1, 0.0, one)
     cut = layouts.sequence_parallel & (layouts.etp == layouts.tp)
-    one = one + np.where(cut, all_gather_s(tensor, tokens * layouts.tp * model.top_k), 0.0)
+    copies = np.asarray(layouts.ep if case.framework.gathered_tokens else model.top_k)
+    if case.framework.gathered_tokens:
+        one = all_gather_s(group, tokens * copies)
+    one = one + np.where(cut, all_gather_s(tensor, tokens * layouts.tp * copies), 0.0)
     once = 2.0 * case.busiest * mix.shares(model).sparse * layouts.sequence_slices * one
     return once, np.where(layouts.recompute == Recompute.FULL, 2.0, 1.0) * once
 
