@@ -233,3 +233,12 @@ def test_where_nothing_fits_the_answer_names_options_with_which_something_does()
     # A choice of the user's own is not put aside.
     other = planner.recommend(model, cluster, **ask, optimizer="adam_bf16")
     assert other.to_dict()["fits_with"] == ["--grad-dtype bf16", "--allow-offload"]
+
+
+def test_an_interval_that_leaves_the_prediction_out_says_so():
+    longer, less, within = (
+        accuracy_sentence("hopper", (2.0, 3.0), step_s=step_s) for step_s in (1.0, 4.0, 2.5)
+    )  # fmt: skip
+    assert "takes 2.00 s to 3.00 s, longer than predicted, as like runs did; " in longer
+    assert "takes 2.00 s to 3.00 s, less than predicted, as like runs did; " in less
+    assert "takes 2.00 s to 3.00 s; " in within

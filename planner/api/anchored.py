@@ -78,10 +78,13 @@ def unlike_measured(setup: Setup, result: Estimate, i: int) -> str:
     return "" if isinstance(setup, AnchoredSetup) else unlike(setup, result, i)
 
 
-def trust(setup: Setup, interval: tuple[float, float] | None = None, *, unlike: str = "") -> str:
+def trust(
+    setup: Setup, interval: tuple[float, float] | None = None, *, step_s: float | None = None, unlike: str = ""
+) -> str:
     """How far predictions have been from measured runs, in one sentence; of one's own runs where they anchor it."""
     if not isinstance(setup, AnchoredSetup):
-        return accuracy_sentence(setup.cluster.accelerator.efficiency.name, interval, model=setup.model, unlike=unlike)
+        architecture = setup.cluster.accelerator.efficiency.name
+        return accuracy_sentence(architecture, interval, step_s=step_s, model=setup.model, unlike=unlike)
     case = ""
     if interval is not None:
         low, high = (format_seconds(x) for x in interval)

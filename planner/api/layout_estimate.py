@@ -189,7 +189,7 @@ class LayoutEstimate(Shown):
 
 def closing_record(one: LayoutEstimate) -> dict[str, Any]:
     """The record of an answer's assumptions on a layout, and of its accuracy."""
-    accuracy = trust(one.setup, one.step_time_interval_s, unlike=one.unlike)
+    accuracy = trust(one.setup, one.step_time_interval_s, step_s=one.step_time_s, unlike=one.unlike)
     return {"assumed": list(one.assumed), "accuracy": accuracy} | anchor_entry(one.setup)
 
 

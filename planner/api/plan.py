@@ -116,7 +116,9 @@ class Plan(Shown, Sequence[LayoutEstimate]):
     @cached_property
     def accuracy(self) -> str:
         """How far predictions have been from measured runs on such GPUs, in one sentence."""
-        return trust(self.setup, self.step_time_interval_s, unlike=self[0].unlike if len(self) else "")
+        if not len(self):
+            return trust(self.setup)
+        return trust(self.setup, self.step_time_interval_s, step_s=self[0].step_time_s, unlike=self[0].unlike)
 
     @property
     def assumed(self) -> tuple[str, ...]:

@@ -27,12 +27,12 @@ def same_name(name: str, known: Iterable[str]) -> str | None:
 
 
 def server_of(gpu: str, known: Iterable[str]) -> str | None:
-    """The one cluster whose name has this GPU in it: `h100` is `dgx-h100`, `gb200` is `gb200-nvl72`; or None.
+    """The one cluster whose name has this GPU in it: `h100` is `dgx-h100`, `4090` is `rtx-4090-server`; or None.
 
     Servers that a GPU's maker sells (DGX, HGX) come before others. `a100` is two of them, so it is none.
     """
     wanted = gpu.strip().lower()
-    having = [name for name in known if wanted in name.split("-") and not wanted.isdigit()]
+    having = [name for name in known if wanted in name.split("-") and not (wanted.isdigit() and len(wanted) < 4)]
     own = [name for name in having if name.startswith(("dgx-", "hgx-"))] or having
     return own[0] if len(own) == 1 else None
 

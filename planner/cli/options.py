@@ -32,9 +32,9 @@ def in_group(group: str, says: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=says, rich_help_panel=group, **more)
 
 
-def asks(name: str, says: str, **more: Any) -> Any:
-    """An option of the question."""
-    return in_group(QUESTION, says, name, **more)
+def asks(name: str, says: str, *others: str, **more: Any) -> Any:
+    """An option of the question; others: its further names."""
+    return in_group(QUESTION, says, name, *others, **more)
 
 
 def writes(*names: str, says: str, **more: Any) -> Any:
@@ -151,7 +151,7 @@ class Place:
         figures = dict(map(_figure, self.figure or []))
         cluster = changed_cluster(self.cluster, figures, network=self.network)
         setup = setup_under(model, cluster, self.framework, seq_len=self.seq_len, nics_per_node=self.nics_per_node)
-        _warn_of_length(model, setup.model, self.seq_len)
+        _warn_of_config(model, setup.model, self.seq_len)
         return anchored(setup, anchor)
 
 
@@ -199,11 +199,18 @@ def profile_of(framework: str | None) -> str | None:
     return named_framework(framework)[0]
 
 
-def _warn_of_length(name: str, model: Any, seq_len: int | None) -> None:
-    """Say on stderr where a Hugging Face config's longest sequence stands for the training's."""
-    if seq_len is None and Path(name).exists() and not name.endswith(".toml"):
+def _warn_of_config(name: str, model: Any, seq_len: int | None) -> None:
+    """Say on stderr where a Hugging Face config's longest sequence stands for the training's, and what is left out."""
+    from planner.base.files import read_json
+
+    path = Path(name)
+    if name.endswith(".toml") or not path.exists():
+        return
+    if seq_len is None:
         told = f"{model.seq_len:,} tokens per sequence are its max_position_embeddings, no training length"
         note(f"{name}: {told}; --seq-len sets the training's")
+    if read_json(path / "config.json" if path.is_dir() else path).get("vision_config"):
+        note(f"{name}: its language model alone is counted, without the vision encoder")
 
 
 def check_files(files: Mapping[str, tuple[Path | None, str]]) -> None:

@@ -95,20 +95,25 @@ def accuracy_sentence(
     architecture: str,
     interval_s: tuple[float, float] | None = None,
     *,
+    step_s: float | None = None,
     model: Transformer | None = None,
     unlike: str = "",
 ) -> str:
     """How far predictions have been from runs that they had not seen, on such GPUs or with experts.
 
-    interval_s: of its step, `planner.validation.interval.step_interval_s`. model: what is recommended for, whose kinds
-    of layers say which runs count. unlike: in what no measured run is like it (`planner.validation.interval.unlike`).
+    interval_s: of its step, `planner.validation.interval.step_interval_s`. step_s: as predicted. model: what is
+    recommended for, whose kinds of layers say which runs count. unlike: in what no measured run is like it
+    (`planner.validation.interval.unlike`).
     """
     experts = model is not None and bool(model.num_experts)
     known = known_errors(architecture, experts=experts)
     like = f"{unlike}; " if unlike else ""
     if interval_s is not None:
         low, high = (format_seconds(x) for x in interval_s)
-        like += f"in 80 % of cases like this the step takes {low} to {high}; "
+        like += f"in 80 % of cases like this the step takes {low} to {high}"
+        if step_s is not None and not interval_s[0] <= step_s <= interval_s[1]:
+            like += f", {'longer' if step_s < interval_s[0] else 'less'} than predicted, as like runs did"
+        like += "; "
     if not len(known.error):
         few = f"fewer than {LEAST_RUNS} measured runs on {architecture} GPUs are shipped"
         return f"{like}{few}: {_few_sentence(architecture)}; see planner validate."

@@ -65,6 +65,7 @@ def test_fewest_shows_what_was_tried_where_none_keeps_the_deadline():
 
 def test_fewest_names_what_fits_and_what_keeps_a_deadline():
     done = planner(*FEWEST, "--days", "30")
+    assert done.stdout == planner(*FEWEST, "--deadline", "30").stdout
     assert done.returncode == 0, done.stderr
     for text in (
         "GPUs keep 30 days; of the numbers tried none below does",

@@ -51,6 +51,12 @@ def test_a_refusal_is_one_line_whatever_there_was_to_note(tmp_path):
     assert refused.stderr.count("\n") == 1
     answered = planner(*ask)
     assert answered.returncode == 0
+    (tmp_path / "seen.json").write_text(json.dumps({"text_config": config, "vision_config": {"hidden_size": 64}}))
+    seen = planner("estimate", str(tmp_path / "seen.json"), *ask[2:], "--seq-len", "2048", "--global-batch", "8")
+    assert (
+        seen.stderr
+        == f"planner: {tmp_path}/seen.json: its language model alone is counted, without the vision encoder\n"
+    )
     length, batch = answered.stderr.splitlines()
     assert "2,048 tokens per sequence are its max_position_embeddings" in length
     assert "no batch is given, so it is 2,048 sequences per step" in batch
@@ -97,7 +103,7 @@ def test_a_gpu_names_its_makers_own_server_or_the_only_one_that_has_it():
     for gpu, server in (
         ("h100", "dgx-h100"), ("H200", "dgx-h200"), ("h20", "hgx-h20"), ("gb200", "gb200-nvl72"),
         ("mi300x", "mi300x-server"), ("l4", "l4-pcie"), ("a100", None), ("v100", None), ("", None),
-        ("1", None), ("2", None),
+        ("1", None), ("2", None), ("4090", "rtx-4090-server"),
     ):  # fmt: skip
         assert server_of(gpu, known) == server
     assert load_cluster("h100") == load_cluster("dgx-h100")
