@@ -132,8 +132,8 @@ def test_the_fullest_rank_of_a_pipeline_entered_from_both_ends(name, pp):
 
 
 @pytest.mark.slow
-def test_closed_form_is_within_two_percent_on_a_thousand_layouts():
-    time, memory, rows = differences(1000, 1, FOLLOWS)
+def test_closed_form_is_within_two_percent_on_many_layouts():
+    time, memory, rows = differences(400, 1, FOLLOWS)
     worst = int(np.argmax(np.abs(time)))
     assert np.abs(time).max() <= 0.02, (time[worst], rows[worst])
     assert np.abs(memory).max() <= 0.04, rows[int(np.argmax(np.abs(memory)))]
