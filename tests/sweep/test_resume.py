@@ -30,7 +30,6 @@ from planner.sweeps.sweep import load_sweep
 from tests.hang import HANG_S
 from tests.sweep.conftest import ROOT
 
-
 KEPT: dict[bytes, ChunkAnswer] = {}
 
 
