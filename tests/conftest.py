@@ -19,6 +19,14 @@ settings.register_profile("planner", deadline=None)
 settings.load_profile("planner")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Each worker of `-n` begins with a part of the tests in order, so that few modules prepare their inputs twice."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log)
+
+
 @pytest.fixture(scope="session")
 def reference_runs() -> Callable[[str], Path]:
     """The path of a shipped set of measured runs."""
