@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from math import prod
 from typing import Any, TypeVar
@@ -61,8 +61,8 @@ class Fixed:
         return list(values) if settled is None else [v for v in values if v in settled]
 
 
-OF_FRAMEWORK = ("fine_recompute", "hybrid_sharding", "zero2_by_layer", "own_split")
-"""Fields of a request that the framework brings."""
+BROUGHT = {"by": "framework"}
+"""Marks the fields of a request that the framework brings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,10 +79,10 @@ class Request:
     precision: Precision
     attention: Attention
     fixed: Fixed = Fixed()
-    fine_recompute: bool = False
-    hybrid_sharding: bool = False
-    zero2_by_layer: bool = False
-    own_split: Split | None = None
+    fine_recompute: bool = field(default=False, metadata=BROUGHT)
+    hybrid_sharding: bool = field(default=False, metadata=BROUGHT)
+    zero2_by_layer: bool = field(default=False, metadata=BROUGHT)
+    own_split: Split | None = field(default=None, metadata=BROUGHT)
 
     @staticmethod
     def of(framework: Framework, **question: Any) -> Request:
@@ -100,7 +100,7 @@ class Request:
     @property
     def question(self) -> dict[str, Any]:
         """The arguments of `planner.search.recommend`."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in OF_FRAMEWORK}
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.metadata != BROUGHT}
 
 
 def divisors(n: int) -> list[int]:

@@ -26,6 +26,7 @@ FLAG = ("sequence_parallel", "fused_norm")
 COLUMNS = TEXT + WHOLE + REAL + FLAG
 # Those of NEEDED must be there and filled; all others may be left out: docs/measured-runs.md.
 OPTIONAL_WHOLE = ("etp", "dp_replicate", "recompute_layers")
+FROM_ZERO = ("zero", "recompute_layers")
 OPTIONAL_TEXT = ("framework", "layer_split", "train")
 OPTIONAL = (*OPTIONAL_TEXT, *OPTIONAL_WHOLE)
 NEEDED = ("source", "run", "model", "cluster", "n_gpus", "precision", "global_batch", "tp", "pp", "outcome")
@@ -72,13 +73,13 @@ def _value(column: str, text: str) -> tuple[Any, str]:
         return text if prints else None, f"up to {LONGEST_TEXT} characters that print"
     if column in FLAG:
         return {"true": True, "false": False}.get(text.lower()), "true or false"
-    whole, least = column in WHOLE + OPTIONAL_WHOLE, "from 0" if column == "zero" else "above 0"
+    whole, least = column in WHOLE + OPTIONAL_WHOLE, "from 0" if column in FROM_ZERO else "above 0"
     allowed = f"{'a whole number' if whole else 'a number'} {least}"
     try:
         value = float(text)
     except ValueError:
         return None, allowed
-    fits = 0 <= value < math.inf and (value > 0 or column == "zero")
+    fits = 0 <= value < math.inf and (value > 0 or column in FROM_ZERO)
     if not whole:
         return value if fits else None, allowed
     return int(value) if fits and value <= 1e15 and value == int(value) else None, allowed
