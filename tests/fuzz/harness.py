@@ -38,6 +38,8 @@ what of a model's config is not counted or stands for the training's, an option'
 LONGEST_LINE = 2_100
 WAITING_S = 0.05
 """Of the processor between two looks: less is waiting."""
+GRACE_S = 60.0
+"""From one signal that ends a case to the next, where something has swallowed it."""
 
 
 class TimedOut(BaseException):
@@ -85,6 +87,8 @@ def _time_limit(seconds: float) -> Iterator[None]:
         nonlocal used
         before, used = used, time.process_time()
         if number == signal.SIGPROF or used - before < WAITING_S:
+            for _, timer, _ in kinds:  # or on a slow machine the next signal meets the block that ends them
+                signal.setitimer(timer, GRACE_S, GRACE_S)
             raise TimedOut
 
     kinds = ((signal.SIGPROF, signal.ITIMER_PROF, seconds), (signal.SIGALRM, signal.ITIMER_REAL, 10.0 * seconds))
