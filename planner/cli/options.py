@@ -202,14 +202,15 @@ def profile_of(framework: str | None) -> str | None:
 def _warn_of_config(name: str, model: Any, seq_len: int | None) -> None:
     """Say on stderr where a Hugging Face config's longest sequence stands for the training's, and what is left out."""
     from planner.base.files import read_json
+    from planner.models import config_file
 
-    path = Path(name)
-    if name.endswith(".toml") or not path.exists():
+    config = config_file(name)
+    if config is None:
         return
     if seq_len is None:
         told = f"{model.seq_len:,} tokens per sequence are its max_position_embeddings, no training length"
         note(f"{name}: {told}; --seq-len sets the training's")
-    if read_json(path / "config.json" if path.is_dir() else path).get("vision_config"):
+    if read_json(config).get("vision_config"):
         note(f"{name}: its language model alone is counted, without the vision encoder")
 
 

@@ -63,6 +63,29 @@ def _is_config_folder(path: Path) -> bool:
         return False
 
 
+def _of_x_family(name: str) -> bool:
+    return name.startswith("x-") and name[2:].isdecimal() and len(name) < 9
+
+
+def config_file(name: str) -> Path | None:
+    """The Hugging Face config.json that a model's name means; None where it means a preset or a TOML file.
+
+    Raises FileFormatError if the name is no usable path.
+    """
+    path = Path(name)
+    if name in _presets() or _of_x_family(name):
+        return None
+    if _is_config_folder(path):
+        return path / "config.json"
+    if _preset_name(name) or not is_path(name, (".toml", ".json")):
+        return None
+    try:
+        path = path / "config.json" if path.is_dir() else path
+    except (OSError, ValueError):
+        raise FileFormatError(f"{name!r}: not a usable path") from None
+    return path if path.suffix == ".json" else None
+
+
 def load_model(name: str) -> Transformer:
     """A model by preset name (however spelt), `x-N`, a Hugging Face config.json or its folder, or a TOML file.
 
@@ -74,24 +97,18 @@ def load_model(name: str) -> Transformer:
         from planner.models.description import from_description
 
         return from_description(_presets()[name], PRESETS, name)
-    if name.startswith("x-") and name[2:].isdecimal() and len(name) < 9:
+    if _of_x_family(name):
         return x_family(int(name[2:]))
-    path = Path(name)
-    folder = _is_config_folder(path)
-    if not folder and (preset := _preset_name(name)):
-        return load_model(preset)
-    if not folder and not is_path(name, (".toml", ".json")):
-        remedy = "Or give a config.json or a TOML file (see planner models --help)."
-        raise UnknownNameError("model", name, [*model_names(), "x-160"], remedy)
-    try:
-        if path.is_dir():
-            path = path / "config.json"
-    except (OSError, ValueError):
-        raise FileFormatError(f"{name!r}: not a usable path") from None
-    if path.suffix == ".json":
+    if (config := config_file(name)) is not None:
         from planner.models.huggingface import from_config
 
-        return from_config(path)
+        return from_config(config)
+    if preset := _preset_name(name):
+        return load_model(preset)
+    if not is_path(name, (".toml", ".json")):
+        remedy = "Or give a config.json or a TOML file (see planner models --help)."
+        raise UnknownNameError("model", name, [*model_names(), "x-160"], remedy)
+    path = Path(name)
     from planner.models.description import from_description
 
     tables = read_toml(path)

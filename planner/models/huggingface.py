@@ -52,7 +52,7 @@ def _gemma3(c: Config) -> dict[str, Any]:
 
 
 def _all_but_every(c: Config, pattern: int) -> dict[str, Any]:
-    """A sliding window in all layers but every so manieth."""
+    """A sliding window in all layers but one of every `pattern`."""
     layers = c.size("num_hidden_layers")
     return window_fields(c, layers - layers // pattern, c.size("sliding_window", 0, absent=4096))
 

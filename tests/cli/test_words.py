@@ -62,6 +62,13 @@ def test_a_refusal_is_one_line_whatever_there_was_to_note(tmp_path):
     assert "no batch is given, so it is 2,048 sequences per step" in batch
 
 
+def test_a_folder_of_a_presets_name_is_not_taken_for_its_config(tmp_path):
+    (tmp_path / "gpt2").mkdir()
+    answered = planner("estimate", "gpt2", "--cluster", "dgx-h100", "--dp", "8", "--global-batch", "8", cwd=tmp_path)
+    assert answered.returncode == 0
+    assert answered.stderr == ""
+
+
 def test_a_presets_name_on_the_hub_is_no_file_whose_length_would_be_the_longest():
     answered = planner("estimate", "meta-llama/Llama-3.1-8B", "--cluster", "dgx-h100", "--dp", "8")
     assert answered.returncode == 0
