@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from planner.search import Recommendation
 from planner.search import recommend as search
 from planner.search.found import EQUAL
 from planner.search.neighbours import Changed, one_change
-from planner.search.request import Request
+from planner.search.request import Fixed, Request
 from planner.search.space import allows
 from planner.setup import Setup
 
@@ -30,13 +30,10 @@ if TYPE_CHECKING:
 
 WORTH_SAYING = 0.995  # of the best step
 DOUBLINGS = 7
-LIGHTER: Mapping[str, Mapping[str, Any]] = {
-    "--grad-dtype bf16": {"grad_dtype": GradDtype.BF16},
-    "--optimizer adam_bf16": {"optimizer": OptimizerKind.ADAM_BF16},
-    "--optimizer adam_8bit": {"optimizer": OptimizerKind.ADAM_8BIT},
-    "--allow-offload": {"offload": True},
-}
-"""Options that take less memory, none of which a search tries by itself, and what they choose."""
+LIGHTER = (
+    ("grad_dtype", GradDtype.BF16), ("optimizer", OptimizerKind.ADAM_BF16), ("optimizer", OptimizerKind.ADAM_8BIT)
+)  # fmt: skip
+"""Choices that take less memory, none of which a search tries by itself."""
 MOST_REASONS = 5
 LEAST = 0.001  # of the step: less is no difference
 
@@ -76,22 +73,27 @@ def fewest_gpus(setup: Setup, request: Request) -> int | None:
 
 
 def fits_with(setup: Setup, request: Request) -> list[str]:
-    """The options of `LIGHTER` with each of which alone a layout fits, where none does without."""
+    """The options that take less memory with each of which alone a layout fits, where none does without."""
     out = []
-    for option, choices in LIGHTER.items():
-        fixed, shared = request.fixed, dict(request.fixed.shared)
-        own = {name: value for name, value in choices.items() if name in CHOICES}
-        if any(shared.get(name, CHOICES[name].default) != CHOICES[name].default for name in own):
-            continue  # the user has chosen another
-        offload = fixed.offload or "offload" in choices
-        lighter = replace(request, fixed=replace(fixed, shared=tuple((shared | own).items()), offload=offload))
+    for option, fixed in _lighter(request.fixed):
         try:
-            found = search(setup, **lighter.question, top=1, objective="memory")
+            found = search(setup, **replace(request, fixed=fixed).question, top=1, objective="memory")
         except (InputError, LayoutError):  # not of this precision, or of these adapters
             continue
         if len(found.best):
             out.append(option)
     return out
+
+
+def _lighter(fixed: Fixed) -> Iterator[tuple[str, Fixed]]:
+    """Options and what is settled with each, one choice of `LIGHTER` more; what the user chose stays."""
+    shared = dict(fixed.shared)
+    for name, value in LIGHTER:
+        if shared.get(name, CHOICES[name].default) == CHOICES[name].default:
+            option = f"--{name.replace('_', '-')} {value_text(value)}"
+            yield option, replace(fixed, shared=tuple((shared | {name: value}).items()))
+    if not fixed.offload:
+        yield "--allow-offload", replace(fixed, offload=True)
 
 
 def reasons(plan: Plan) -> list[str]:
