@@ -19,6 +19,7 @@ from planner.exporters.target import Job, Nearest, Target, allowed, comments, la
 from planner.layouts import Dispatcher
 from planner.models import Transformer
 from planner.search import Fixed
+from planner.step.layer_time import takes_turns
 
 SCRIPT = Path(__file__).with_name("megatron.sh")
 SCHEDULES = ("1f1b", "interleaved")
@@ -74,21 +75,19 @@ class Megatron(Target):
         row = job.row
         check_rules(job)
         nodes, each = launch_shape(job.cluster, int(job.layouts.gpus[0]))
-        sharded = row["zero"] > 1
         dropout, half = bool(has_dropout(job.model, job.layouts)[0]), row["precision"] in HALF
         groups = [
             ("MODEL_ARGS", model_arguments(job.model, dropout=dropout, grouped=half, dispatcher=dispatcher_name(job))),
             ("PARALLEL_ARGS", parallel_arguments(job)),
             ("TRAINING_ARGS", training_arguments(job)),
         ]
-        connections = ""
-        if sharded:
-            connections = "# Megatron FSDP wants more than one connection.\nunset CUDA_DEVICE_MAX_CONNECTIONS\n"
-        elif row["tp"] * row["cp"] > 1:
-            connections = "export CUDA_DEVICE_MAX_CONNECTIONS=1\n"
+        number = connections(job)
+        lines = f"export CUDA_DEVICE_MAX_CONNECTIONS={number}\n" if number else ""
+        if row["zero"] > 1:
+            lines = "# Megatron FSDP wants more than one connection.\nunset CUDA_DEVICE_MAX_CONNECTIONS\n"
         parts = {
             "HEAD": "\n".join(comments(job.head)),
-            "CONNECTIONS": connections,
+            "CONNECTIONS": lines,
             "NODES": nodes,
             "GPUS_PER_NODE": each,
             "ARGUMENTS": "\n\n".join(
@@ -112,6 +111,23 @@ def overlaps_reduction(job: Job) -> bool:
     f, row = job.framework, job.row
     reduced = f.overlap_grad_reduce_pipelined if row["pp"] > 1 else f.overlap_grad_reduce
     return bool(row["dp"] * row["cp"] > 1 and reduced > 0)
+
+
+def overlaps_experts(job: Job) -> bool:
+    """Whether the prediction counts on the experts' all-to-alls beside another micro-batch's passes."""
+    counted = job.model.num_experts and job.row["ep"] > 1 and job.framework.overlap_experts > 0
+    return bool(counted and takes_turns(job.model, job.layouts)[0])
+
+
+def connections(job: Job) -> int:
+    """CUDA_DEVICE_MAX_CONNECTIONS (Megatron-LM, skills/mcore-run-on-slurm); 0: unset, for Megatron-FSDP wants several.
+
+    Experts' all-to-alls beside products want 32. Before Blackwell tensor and context ranks must have 1 otherwise;
+    of both together arguments.py warns, and NVIDIA's recipes have more than 1.
+    """
+    if job.row["zero"] > 1:
+        return 0
+    return 32 if overlaps_experts(job) else int(job.row["tp"] * job.row["cp"] > 1)
 
 
 def parallel_arguments(job: Job) -> Arguments:
@@ -141,6 +157,7 @@ def parallel_arguments(job: Job) -> Arguments:
         (row["dp_replicate"] > 1, "--num-distributed-optimizer-instances", row["dp_replicate"]),
         (overlaps_reduction(job), "--overlap-grad-reduce"),
         (overlaps_reduction(job) and shards and f.overlap_param_gather > 0 and not muon, "--overlap-param-gather"),
+        (overlaps_experts(job), "--overlap-moe-expert-parallel-comm"),
         (row["capacity_factor"], "--moe-expert-capacity-factor", row["capacity_factor"]),
         (row["offload_layers"], "--cpu-offloading-num-layers", row["offload_layers"]),
         (row["offload_optimizer"], "--optimizer-cpu-offload"),
@@ -171,7 +188,6 @@ def adapt_core(nearest: Nearest, named: Callable[[str], str]) -> None:
         nearest.change("sequence_parallel", True, reason)
     if not row["fused_norm"]:
         nearest.note("fused_norm off: Transformer Engine has no other norm; exported as on")
-    nearest.experts_in_turn(named("overlap_moe_expert_parallel_comm"))
 
 
 def adapt_optimizer(nearest: Nearest) -> None:

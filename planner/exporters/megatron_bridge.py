@@ -58,6 +58,8 @@ class MegatronBridge(Target):
             f"from megatron.bridge.training.{way} import {way}",
             f"{way}(apply_plan({function}()), forward_step)" + after,
         ]
+        if connections := megatron.connections(job):
+            usage.append(f"Launch with CUDA_DEVICE_MAX_CONNECTIONS={connections}.")
         return "\n".join([
             *comments(job.head),
             "#",
@@ -92,7 +94,7 @@ def _imports(job: Job) -> list[str]:
         lines.append("from megatron.bridge.training.mixed_precision import get_mixed_precision_config")
     if job.row["train"] != "full":
         lines.append("from megatron.bridge.peft.lora import LoRA")
-    if _overlaps_tensor(job):
+    if _overlaps(job):
         lines.append("from megatron.bridge.training.comm_overlap import CommOverlapConfig")
     return lines
 
@@ -101,8 +103,12 @@ def _half_gradients(job: Job) -> bool:
     return job.row["precision"] in megatron.HALF and "bf16" in job.gradients
 
 
-def _overlaps_tensor(job: Job) -> bool:
-    return bool(job.row["sequence_parallel"]) and job.row["tp"] > 1 and job.framework.overlap_tensor > 0
+def _overlaps(job: Job) -> str:
+    """Arguments of `CommOverlapConfig`, of which the first must be given; nothing where nothing overlaps."""
+    tensor = bool(job.row["sequence_parallel"]) and job.row["tp"] > 1 and job.framework.overlap_tensor > 0
+    experts = megatron.overlaps_experts(job)
+    more = ", overlap_moe_expert_parallel_comm=True" if experts else ""
+    return f"tp_comm_overlap={tensor}{more}" if tensor or experts else ""
 
 
 def _overrides(job: Job) -> list[tuple[str, Any]]:
@@ -117,7 +123,7 @@ def _overrides(job: Job) -> list[tuple[str, Any]]:
         _numerics(job),
         _optimizer(row),
         _adapters(row["train"]),
-        [(_overlaps_tensor(job), "comm_overlap", "CommOverlapConfig(tp_comm_overlap=True)")],
+        [(_overlaps(job), "comm_overlap", f"CommOverlapConfig({_overlaps(job)})")],
     )
     return [(name, value) for wanted, name, value in chain.from_iterable(tables) if wanted]
 
@@ -177,6 +183,8 @@ def _model_parts(job: Job) -> Table:
         (experts, "model.moe_token_dispatcher_type", quoted("alltoall" if plain else "flex")),
         (experts and row["capacity_factor"], "model.moe_expert_capacity_factor", row["capacity_factor"]),
         (experts, "model.moe_flex_dispatcher_backend", None if plain else quoted(dispatcher)),
+        # Recipes run shared experts beside the all-to-alls, which excludes another micro-batch there.
+        (megatron.overlaps_experts(job), "model.moe_shared_expert_overlap", False),
         (fsdp, "dist.use_megatron_fsdp", True),
         (fsdp, "ddp.average_in_collective", False),
         (fsdp, "model.gradient_accumulation_fusion", False),

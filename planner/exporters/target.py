@@ -24,7 +24,6 @@ from planner.schedules import SCHEDULES, get_schedule
 from planner.search import Fixed
 from planner.setup import Setup
 from planner.step.given_stages import chunks_of
-from planner.step.layer_time import takes_turns
 from planner.step.legality import first_broken
 from planner.step.step_costs import step_costs
 from planner.step.timeline.timed import timed_estimate
@@ -106,15 +105,6 @@ class Nearest:
         if self.row["recompute"] == "fine":
             splits = get_schedule(self.row["schedule"]).splits_backward
             self.change("recompute", "none" if splits else "full", reason)
-
-    def experts_in_turn(self, setting: str) -> None:
-        """Say where all-to-alls that the prediction hides are exported without the setting that would hide them."""
-        in_turn = takes_turns(Layouts.of_rows([self.row]))[0]
-        if self.row["ep"] > 1 and self.setup.framework.overlap_experts > 0 and in_turn:
-            self.note(
-                "experts: counted with all-to-alls beside another micro-batch, which only some schedules of "
-                f"Megatron-Core have; exported without {setting}"
-            )
 
     def schedules(self, allowed: Sequence[str]) -> None:
         """Keep the plan's schedule, or take of those allowed the fastest that fits, with the fewest chunks per rank.

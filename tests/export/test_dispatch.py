@@ -32,3 +32,16 @@ def test_dispatch(target):
     # Nothing is counted on where two micro-batches can't take turns.
     piped = exported(target, "megatron-bridge", pp=2)
     assert "overlap_moe_expert_parallel_comm" not in piped.replace("-", "_")
+
+
+def test_two_micro_batches_in_turn():
+    """Virtual stages can; the connections that this wants; shared experts that a recipe runs there are turned off."""
+    more = {"dp": 4, "tp": 2, "sequence_parallel": True, "pp": 2, "virtual_stages": 2, "schedule": "interleaved"}
+    script, plan = (exported(target, "megatron-bridge", **more) for target in ("megatron", "megatron-bridge"))
+    assert "--overlap-moe-expert-parallel-comm" in script
+    assert "export CUDA_DEVICE_MAX_CONNECTIONS=32" in script
+    assert "CommOverlapConfig(tp_comm_overlap=True, overlap_moe_expert_parallel_comm=True)" in plan
+    assert "cfg.model.moe_shared_expert_overlap = False" in plan
+    assert "CUDA_DEVICE_MAX_CONNECTIONS=32" in plan
+    without = exported("megatron", "megatron-bridge", **more | {"virtual_stages": 1, "schedule": "1f1b"})
+    assert "export CUDA_DEVICE_MAX_CONNECTIONS=1\n" in without

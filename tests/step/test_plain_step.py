@@ -65,11 +65,12 @@ def of_row(record, i, n):
     return {f.name: float(at(getattr(record, f.name), i, n)) for f in fields(record)}
 
 
-def plain(row):
-    """A layout's choices, and what of its schedule counts here."""
+def plain(row, model):
+    """A layout's choices, what of its schedule counts here, and the model's modules of multi-token prediction."""
     micro_batches = row["global_batch"] // row["dp"] // row["micro_batch"]
     at_a_time = get_schedule(row["schedule"]).layer_at_a_time
-    return SimpleNamespace(**row, micro_batches=micro_batches, at_a_time=at_a_time)
+    modules = model.num_mtp_layers
+    return SimpleNamespace(**row, micro_batches=micro_batches, at_a_time=at_a_time, modules=modules)
 
 
 @pytest.mark.parametrize("model", MODELS, ids=range(len(MODELS)))
@@ -83,8 +84,9 @@ def test_a_layer_shows_what_its_sentences_say(model):
         found, launches = layer_time(of, cost, wire), host_s(of, shards_per_layer(of))
         for i, row in enumerate(rows):
             told = Shown(
-                of.framework, plain(row), SimpleNamespace(**of_row(cost, i, n)), SimpleNamespace(**of_row(wire, i, n)),
-                tuple(float(at(s, i, n)) for s in launches), bool(mix.shares(model).sparse > 0),
+                of.framework, plain(row, model), SimpleNamespace(**of_row(cost, i, n)),
+                SimpleNamespace(**of_row(wire, i, n)), tuple(float(at(s, i, n)) for s in launches),
+                bool(mix.shares(model).sparse > 0),
             ).told()  # fmt: skip
             assert of_row(found, i, n) == pytest.approx(told, rel=1e-9, abs=1e-9), (row, of.framework)
 
@@ -113,7 +115,7 @@ def test_a_step_is_made_of_what_its_sentences_say(model):
         data = data_comm(costs, slowest[0], slowest[1] + slowest[2], model.num_layers / layouts.pp)
         time = step_time(costs)
         for i, row in enumerate(rows):
-            x, parts = plain(row), seconds_of(costs, i, n)
+            x, parts = plain(row, model), seconds_of(costs, i, n)
             held = [
                 SimpleNamespace(layers=float(at(layers, i, n)), first=first, last=last, modules=modules)
                 for layers, first, last, modules in (

@@ -87,7 +87,12 @@ def test_expert_exchanges_hide_beside_another_micro_batch():
 
 @pytest.mark.parametrize(
     ("more", "exchange_s"),
-    [({"pp": 2}, 40.0), ({"recompute": Recompute.FULL}, 40.0), ({"pp": 2, "virtual_stages": 2}, 22.0)],
+    [
+        ({"pp": 2}, 40.0),
+        ({"recompute": Recompute.FULL}, 40.0),
+        ({"precision": Precision.TF32}, 40.0),
+        ({"pp": 2, "virtual_stages": 2}, 22.0),
+    ],
 )
 def test_exchanges_hide_only_where_two_micro_batches_can_take_turns(more, exchange_s):
     two = replace(FRAMEWORK, overlap_experts=0.5)
