@@ -24,7 +24,7 @@ DISPATCH = {
     Dispatcher.DEEPEP: "DeepEP, a copy to each node",
     Dispatcher.HYBRIDEP: "HybridEP, a copy to each node",
 }
-FORMATS = {4.0: "fp32", 2.0: "16 bits", 1.0: "8 bits"}
+FORMATS = {6.0: "fp32 beside bf16", 4.0: "fp32", 2.0: "16 bits", 1.0: "8 bits"}
 
 
 def _format(size_bytes: float) -> str:

@@ -9,6 +9,7 @@ from planner.api.answer import Answer
 from planner.api.frameworks import held_request, setup_under
 from planner.api.layout_estimate import LayoutEstimate, closing, closing_record
 from planner.base.errors import LayoutError
+from planner.base.units import gpus_text
 from planner.hardware import Cluster
 from planner.question import check_tokens, whole
 from planner.report import fastest as fastest_report
@@ -52,7 +53,7 @@ def training_time(
     plan = plan_time(case, request, gpus=gpus, batch=batch, exact_tokens=exact_tokens)
     one, factors = _factors(plan)
     record = question_record(setup, gpus) | time_record(plan, factors) | closing_record(one)
-    title = f"{setup.model.name} on {gpus:,} GPUs of {setup.cluster.name}"
+    title = f"{setup.model.name} on {gpus_text(gpus)} of {setup.cluster.name}"
     view = stacked(time_view(plan, factors), *closing(record, one.setup))
     return Answer(title, record, view, partial(plots.draw_time, title, record))
 
@@ -111,9 +112,8 @@ def explain(setup: Setup, goal: Goal, given: Given, *, gpus: int, batch: int, **
     layout = estimate_record(found.estimate, best, setup.cluster)
     record = question_record(setup, gpus, batch) | {"layout": layout} | closing_record(one)
     text, step = layout_text(layout["layout"]), layout["step_time_s"]
-    title = (
-        f"{setup.model.name} on {gpus:,} GPUs of {setup.cluster.name}, batch {batch:,}: {text}, {step:.4g} s per step"
-    )
+    where = f"{setup.model.name} on {gpus_text(gpus)} of {setup.cluster.name}"
+    title = f"{where}, batch {batch:,}: {text}, {step:.4g} s per step"
     view = stacked(sensitivity_view(result), *closing(record, setup))
     record |= sensitivity_record(result)
     return Answer(title, record, view, partial(plots.draw_explained, title, record))

@@ -39,6 +39,11 @@ def parse_length(text: str) -> int:
     return int(word) if thousands is None else int(word[:-1]) * thousands
 
 
+def gpus_text(gpus: int) -> str:
+    """``gpus_text(1) == "1 GPU"``, ``gpus_text(4096) == "4,096 GPUs"``."""
+    return f"{gpus:,} GPU{'s' * (gpus != 1)}"
+
+
 def format_bytes(size_bytes: float) -> str:
     """Bytes as GiB, MiB below a tenth of one, KiB below a tenth of that: ``format_bytes(2**30) == "1.00 GiB"``."""
     if 0.0 < abs(size_bytes) < 0.1 * MIB:

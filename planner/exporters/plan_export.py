@@ -6,7 +6,7 @@ from pathlib import Path
 
 from planner.base.errors import InputError, UnknownNameError
 from planner.base.files import check_writable, write_text
-from planner.base.units import GIB, format_seconds
+from planner.base.units import GIB, format_seconds, gpus_text
 from planner.choices.table import CHOICES, usual
 from planner.exporters.accelerate import Accelerate
 from planner.exporters.deepspeed import DeepSpeed
@@ -86,7 +86,7 @@ def export_plan(plan: SavedPlan, target: Target, *, path: Path | None = None, ba
     predicted, fits = _predicted(plan, layouts, same)
     row = layouts.row(0)
     head = [
-        f"{setup.model.name} on {plan.gpus} GPUs of {setup.cluster.name}, for {target.title} ({target.version}),"
+        f"{setup.model.name} on {gpus_text(plan.gpus)} of {setup.cluster.name}, for {target.title} ({target.version}),"
         " written by planner export.",
         f"Layout: {', '.join(f'{k} {v}' for k, v in row.items() if v != usual(CHOICES[k], row))}; else the defaults.",
         f"Predicted: {predicted}",

@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
-from planner.base.units import DAY, KWH, format_seconds
+from planner.base.units import DAY, KWH, format_seconds, gpus_text
 from planner.hardware import Cluster
 from planner.report import training
 from planner.report.plain_table import plain_table, stacked
@@ -107,7 +107,7 @@ def fastest_view(found: Fastest, case: TrainingCase) -> RenderableType:
     hours = training.count_text(float(run.gpu_hours[i]))
     return stacked(
         Text(
-            f"Shortest time: {format_seconds(float(run.wall_s[i]))} on {int(run.gpus[i]):,} GPUs, batch "
+            f"Shortest time: {format_seconds(float(run.wall_s[i]))} on {gpus_text(int(run.gpus[i]))}, batch "
             f"{int(found.estimate.layouts.global_batch[i]):,}, {hours} GPU-hours{money}",
             style="bold",
         ),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from planner.base.units import GBIT, HOUR
+from planner.base.units import GBIT, HOUR, gpus_text
 from planner.report.plain_table import plain_table, stacked
 from planner.report.plots import BLUE, bars, figure_of, ruled
 from planner.report.tables import layout_text
@@ -83,8 +83,8 @@ def network_view(r: Mapping[str, Any]) -> RenderableType:
     what = "slowest network" if wide else "longest latency"
     lines: list[RenderableType] = [
         Text(
-            f"{r['model']} on {r['gpus']:,} GPUs of {r['cluster']}, batch {r['global_batch']:,}: the {what} within 5 % "
-            f"of the fastest is {_value(r['enough'], unit)}"
+            f"{r['model']} on {gpus_text(r['gpus'])} of {r['cluster']}, batch {r['global_batch']:,}: "
+            f"the {what} within 5 % of the fastest is {_value(r['enough'], unit)}"
             + (f" ({r['enough'] / r['gpus_per_node']:.3g} Gb/s per GPU)" if wide else ""),
             style="bold",
         ),
@@ -146,7 +146,7 @@ def _question(r: Mapping[str, Any]) -> list[RenderableType]:
 def draw_network(r: Mapping[str, Any]) -> Figure:
     """The curve of a record of `planner network`, and a bar for each strategy."""
     needs = {f"{n['strategy']}: {n['step_time_s']:.3g} s": [n["enough"]] for n in r["strategies"] if not n["none"]}
-    title = f"{r['model']}, {r['gpus']:,} GPUs of {r['cluster']}, batch {r['global_batch']:,}"
+    title = f"{r['model']}, {gpus_text(r['gpus'])} of {r['cluster']}, batch {r['global_batch']:,}"
     enough = partial(bars, rows=needs, title="Enough for each strategy's own fastest step", unit=r["unit"])
     return figure_of(title, partial(_curve, r=r), enough)
 

@@ -8,6 +8,7 @@ import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
+from planner.base.units import gpus_text
 from planner.report.pictures import label, said
 from planner.report.plain_table import plain_table, stacked
 from planner.report.plots import ruled
@@ -127,7 +128,7 @@ def _name_ends(axes: Any, front: Front, x: Any, y: Any) -> None:
     names, gpus = front.best.values(design), front.best.values("gpus")
     first, second = int(np.argmin(x)), int(np.argmin(y))
     for i, up in {first: 7, second: -13}.items() if first != second else [(first, 7)]:
-        said = f"{names[i]}, {gpus[i]:,} GPUs"
+        said = f"{names[i]}, {gpus_text(gpus[i])}"
         align = "left" if x[i] <= np.median(front.cases.numbers(front.columns[0])) else "right"
         axes.annotate(said, (x[i], y[i]), xytext=(0, up), textcoords="offset points", fontsize=7, ha=align)
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.base import records
-from planner.base.units import GIB, TERA, format_bytes, format_seconds
+from planner.base.units import GIB, TERA, format_bytes, format_seconds, gpus_text
 from planner.choices.choice import Choice
 from planner.choices.table import CHOICES, usual
 from planner.hardware import Framework
@@ -52,7 +52,7 @@ PARTS = {
 def question_title(setup: Setup, gpus: int, global_batch: int) -> str:
     """The question in one line."""
     model, cluster = setup.model, setup.cluster
-    return f"{model.name} on {gpus} GPUs of {cluster.name}, batch {global_batch} x {model.seq_len} tokens"
+    return f"{model.name} on {gpus_text(gpus)} of {cluster.name}, batch {global_batch} x {model.seq_len} tokens"
 
 
 SPLITS = {"balanced": "balanced", "parameters": "by parameters", "products": "by products", "ends": "by ends",
@@ -141,10 +141,10 @@ def recommendation_view(
     lines.append(Text("Why the rest lost", style="bold"))
     lines += [f"  {line}" for line in counted_lines(found) + reason_lines(found)]
     if fewest_gpus is not None:
-        lines.append(f"  On {fewest_gpus} GPUs something fits.")
+        lines.append(f"  On {gpus_text(fewest_gpus)} something fits.")
     if fits_with:
         gpus = int(result.layouts.gpus[0])
-        lines.append(f"  On {gpus:,} GPU{'s' * (gpus > 1)} something fits with {', or '.join(fits_with)}.")
+        lines.append(f"  On {gpus_text(gpus)} something fits with {', or '.join(fits_with)}.")
     if elsewhere is not None:
         gain = 1.0 - elsewhere["step_time_s"] / float(result.step_time_s[found.best[0]])
         other = layout_text(elsewhere["layout"])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from planner.base.units import DAY, HOUR, KWH, MINUTE, format_bytes, format_seconds
+from planner.base.units import DAY, HOUR, KWH, MINUTE, format_bytes, format_seconds, gpus_text
 from planner.report.plain_table import plain_table, stacked
 from planner.report.records import estimate_record
 from planner.report.tables import layout_text, mfu_text
@@ -217,7 +217,7 @@ def fewest_view(found: Fewest, factors: Any) -> RenderableType:
     took = found.keeps.days
     if factors is not None and math.isfinite(took):
         low, high = (took * f for f in factors)
-        lines.append(f"on {keeps:,} GPUs {took:,.1f} days, in 80 % of cases like this {low:,.1f} to {high:,.1f}")
+        lines.append(f"on {gpus_text(keeps)} {took:,.1f} days, in 80 % of cases like this {low:,.1f} to {high:,.1f}")
     lines += ["", _table(found), ""]
     lines.append(
         "Tried: what divides a node, and whole nodes, 4, 5, 6 or 7 times a power of two of them: doubled until one is "

@@ -70,12 +70,15 @@ def _on(text: str) -> bool:
 def batch_of(said: Mapping[str, str], seq_len: int, gpus: int) -> Any:
     """Sequences per optimizer step, from the fields of the batch; of tokens the nearest number that divides well.
 
+    As with --global-batch and --batch-tokens, sequences are a plain number, and 4M is of tokens.
+
     Raises InputError if the text is no number, or less than one sequence.
     """
     of_tokens = said.get("batch_in") == TOKENS
-    parse: Callable[[str], float] = parse_count if of_tokens else parse_length
-    batch = parsed("batch", said["batch"], parse, "a number such as 1024, or of tokens such as 4M")
-    return batch_of_tokens("batch", batch, seq_len, gpus) if of_tokens else batch
+    if not of_tokens:
+        return parsed("batch", said["batch"], int, "sequences, such as 1024; 4M is a batch in tokens")
+    tokens = parsed("batch", said["batch"], parse_count, "a number of tokens, such as 4M")
+    return batch_of_tokens("batch", tokens, seq_len, gpus)
 
 
 ASK, OWN = "The question", "Network, tokens, a model of your own"
@@ -99,7 +102,7 @@ FIELDS: Mapping[str, Field] = {f.name: f for f in (
     Field(name="gpus", label="GPUs", says="A whole number.", group=ASK, default="256", kind="number", argument=False),
     Field(name="seq_len", label="Sequence, tokens", says="8192 or 128k; else the model's.", group=ASK, read=_length,
           argument=False),
-    Field(name="batch", label="Batch per step", says="Such as 1024, or 4M tokens.", group=ASK, default="1024",
+    Field(name="batch", label="Batch per step", says="Such as 1024 sequences, or 4M tokens.", group=ASK, default="1024",
           argument=False),
     Field(name="batch_in", label="Batch in", says="", group=ASK, among=lambda: [SEQUENCES, TOKENS], default=SEQUENCES,
           argument=False),

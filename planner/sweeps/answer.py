@@ -7,7 +7,7 @@ from typing import Any
 
 from planner.base import records
 from planner.base.errors import InputError, LayoutError
-from planner.base.units import DAY, GIB, HOUR
+from planner.base.units import DAY, GIB, HOUR, gpus_text
 from planner.models import Transformer, counts
 from planner.scaling.training import training_time
 from planner.search import Recommendation, largest_part, recommend
@@ -69,10 +69,9 @@ def answer(chunk: Chunk) -> ChunkAnswer:
 def first_question(chunk: Chunk) -> str:
     """A chunk's first question, for a person."""
     search, _ = chunk.searches[0]
-    model, cluster = search.setup.model, search.setup.cluster
-    return (
-        f"{model.name} on {search.request.gpus} GPUs of {cluster.name} with global_batch {search.request.global_batch}"
-    )
+    setup, request = search.setup, search.request
+    where = f"{setup.model.name} on {gpus_text(request.gpus)} of {setup.cluster.name}"
+    return f"{where} with global_batch {request.global_batch}"
 
 
 def _plain(value: Any) -> Any:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from planner.base.errors import InputError, LayoutError
+from planner.base.units import gpus_text
 from planner.search.request import divisors
 from planner.training_time.time import TrainingPlan
 
@@ -86,7 +87,7 @@ def fewest(
         least = next((gpus for gpus in sizes if plan(gpus) is not None), None)
     fits = None if least is None else plan(least)
     if least is None or fits is None:
-        raise LayoutError(f"nothing runs on up to {most:,} GPUs; on the last that were tried: {refused[-1]}")
+        raise LayoutError(f"nothing runs on up to {gpus_text(most)}; on the last that were tried: {refused[-1]}")
     enough = first_that([s for s in sizes if s >= least], keeps)
     found, missed = None if enough is None else plan(enough), ""
     if found is None:

@@ -28,6 +28,8 @@ def test_fp32_gradients_one_node_and_experts():
     kept = planner.estimate("llama3-8b", "dgx-a100-80gb", batch=64, dp=8, framework="megatron-lm")
     assert "gradients kept in fp32, reduced in fp32 (megatron-lm)" in kept.assumed
     assert not any("per node" in phrase for phrase in kept.assumed)
+    both = planner.estimate("llama3-8b", "dgx-a100-80gb", batch=64, dp=8, framework="megatron-deepspeed")
+    assert any(said.startswith("gradients kept in fp32 beside bf16, reduced in ") for said in both.assumed)
     full = planner.estimate("gpt2", "dgx-a100-80gb", batch=64, dp=8, precision="fp32", framework="fsdp")
     assert "gradients kept in fp32, reduced in fp32 (fsdp)" in full.assumed
     assert "experts evenly loaded" in planner.estimate("mixtral-8x7b", "dgx-h100", batch=64, dp=8, ep=8).assumed

@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.base.units import format_seconds, parse_count
+from planner.base.units import format_seconds, gpus_text, parse_count
 
 SAID = [
     (2.5e-6, "2.5 us"), (0.25, "250.0 ms"), (1.0, "1.00 s"), (1199.99, "1199.99 s"), (1200.0, "20.0 min"),
@@ -13,6 +13,10 @@ SAID = [
 @pytest.mark.parametrize(("time_s", "said"), SAID)
 def test_a_duration_is_said_in_its_unit(time_s, said):
     assert format_seconds(time_s) == said
+
+
+def test_one_gpu_is_one():
+    assert [gpus_text(n) for n in (1, 2, 4096)] == ["1 GPU", "2 GPUs", "4,096 GPUs"]
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ BAD = [
     ([*FEWEST, "--days", "nan"], "days is nan"),
     ([*FEWEST, "--max-cost", "10"], "no price; give --price"),
     ([*FEWEST, "--max-gpus", "0"], "max_gpus is 0"),
-    ([*FEWEST, "--max-gpus", "1"], "nothing runs on up to 1 GPUs"),
+    ([*FEWEST, "--max-gpus", "1"], "nothing runs on up to 1 GPU;"),
     ([*FEWEST, "--tp", "7", "--max-gpus", "64"], "tp must divide"),
     ([*FAST[:-1], "0"], "max-gpus is 0"),
     ([*FAST[:-1], "1"], "more GPUs"),

@@ -34,7 +34,9 @@ def test_texts_become_arguments():
 
 def test_a_batch_of_tokens():
     assert read_question(ASK | {"batch": "4M", "batch_in": "tokens"}).batch == 2048
-    assert read_question(ASK | {"batch": "1k"}).batch == 1024
+    assert read_question(ASK | {"batch": "1024"}).batch == 1024
+    with pytest.raises(PlannerError, match="batch is '4M'; allowed: sequences, such as 1024; 4M is a batch in tokens"):
+        read_question(ASK | {"batch": "4M"})
 
 
 def test_a_pasted_config_is_a_model():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.base.units import GIB
+from planner.base.units import GIB, gpus_text
 from planner.models import counts
 from planner.report.html.timelines import packed, timeline_record
 from planner.report.plan_report import Curve, PlanReport, shown_layouts
@@ -99,7 +99,7 @@ def _runs_on(report: PlanReport) -> list[str]:
     nodes = -(-gpus // each)
     whole = f"{nodes:,} node{'s' if nodes > 1 else ''} of {each}" if gpus >= each else f"of a node of {each}"
     return [
-        f"{gpus:,} GPU{'s' if gpus > 1 else ''}",
+        gpus_text(gpus),
         f"{report.setup.cluster.accelerator.name}, {whole}; {report.setup.framework.name}",
     ]
 
