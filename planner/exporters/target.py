@@ -106,7 +106,7 @@ class Nearest:
             splits = get_schedule(self.row["schedule"]).splits_backward
             self.change("recompute", "none" if splits else "full", reason)
 
-    def schedules(self, allowed: Sequence[str]) -> None:
+    def schedules(self, allowed: Sequence[str], reason: str = "no setting for it") -> None:
         """Keep the plan's schedule, or take of those allowed the fastest that fits, with the fewest chunks per rank.
 
         Raises LayoutError for an asynchronous schedule, since any other would be another training; or if none is legal.
@@ -115,7 +115,7 @@ class Nearest:
         if row["pp"] == 1:
             # Without a pipeline the order of micro-batches is the framework's own.
             if schedule.one_layer_chunks or schedule.sliced:
-                self._becomes({"schedule": "1f1b", "virtual_stages": 1, "sequence_slices": 1})
+                self._becomes({"schedule": "1f1b", "virtual_stages": 1, "sequence_slices": 1}, reason)
             return
         if not schedule.synchronous:
             remedy = "recommend without --allow-async, or with --schedule 1f1b"
@@ -142,15 +142,15 @@ class Nearest:
                 tried.append((key, changes))
         if not tried:
             raise self.refuse("schedule", "has nothing like it that is legal here", "choose another, such as 1f1b")
-        self._becomes(min(tried, key=lambda pair: pair[0])[1])
+        self._becomes(min(tried, key=lambda pair: pair[0])[1], reason)
 
-    def _becomes(self, changes: dict[str, Any]) -> None:
+    def _becomes(self, changes: dict[str, Any], reason: str) -> None:
         was, now = self.row["schedule"], changes["schedule"]
         kept = {k: v for k, v in changes.items() if self.row[k] != v}
         shown = ", ".join(
             f"{k} {_as_text(v)} (was {_as_text(self.row[k])})" for k, v in kept.items() if k != "schedule"
         )
-        self.notes.append(f"schedule {was}: no setting for it; exported as {now}{', ' if shown else ''}{shown}")
+        self.notes.append(f"schedule {was}: {reason}; exported as {now}{', ' if shown else ''}{shown}")
         self.row |= changes
 
 

@@ -28,12 +28,6 @@ NATIVE = {
 CHECKPOINTING = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
 
 
-def _runs(schedule: Schedule) -> bool:
-    """Whether PyTorch's runtime can run it: one copy and version of weights, whole sequences, two chunks in a V."""
-    one_copy = schedule.synchronous and schedule.copies == 1 and not schedule.sliced
-    return one_copy and (schedule.looped_placement or schedule.chunks == 2)
-
-
 class Torchtitan(Target):
     """A recipe for torchtitan's config registry."""
 
@@ -45,15 +39,24 @@ class Torchtitan(Target):
     takes_base = True
     head_module = "lm_head"
     """The output product's name in its models."""
+    splits_backward = False
+    """Whether schedules can: not under its compiled attention, whose mask is no tensor to `stage_backward_input`
+    (tests/integration_tests/features.py), nor under torch.compile (pytorch/pytorch issue 161904)."""
 
     def check_question(self, model: Transformer, precision: str, base: str | None = None) -> None:
         """A recipe to start from, bf16 or fp32."""
         check_precision(precision)
         _base(model, base)
 
+    def runs(self, schedule: Schedule, compiled: bool = False) -> bool:
+        """Whether PyTorch's runtime can run it: one copy and version of weights, whole sequences, two chunks in a V."""
+        whole = not schedule.splits_backward or (self.splits_backward and not compiled)
+        one_copy = schedule.synchronous and schedule.copies == 1 and not schedule.sliced
+        return whole and one_copy and (schedule.looped_placement or schedule.chunks == 2)
+
     def only(self, fixed: Fixed) -> Fixed:
         """Schedules that it names or loads from a CSV."""
-        names = tuple(s.name for s in SCHEDULES.values() if s.quick and _runs(s))
+        names = tuple(s.name for s in SCHEDULES.values() if s.quick and self.runs(s))
         return allowed(fixed, schedule=names, ulysses=(1,), recompute_layers=(0,), offload_layers=(0,))
 
     def adapt(self, nearest: Nearest) -> None:
@@ -64,8 +67,12 @@ class Torchtitan(Target):
         nearest.change("offload_layers", 0, "no field moves activations")
         nearest.change("recompute_layers", 0, "it recomputes every layer alike")
         # Its own names first: among the others, any that is legal could be loaded from a CSV.
-        if not _runs(get_schedule(row["schedule"])):
-            nearest.schedules(tuple(NATIVE))
+        compiled = nearest.setup.framework.compiled_layers
+        schedule = get_schedule(row["schedule"])
+        if not self.runs(schedule, compiled):
+            own = [name for name in NATIVE if self.runs(get_schedule(name), compiled)]
+            split = ["compiled layers or attention can't split the backward pass"] * schedule.splits_backward
+            nearest.schedules(own, *split)
         elif row["pp"] == 1:
             nearest.schedules(("1f1b",))
         check_precision(row["precision"])

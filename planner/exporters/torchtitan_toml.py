@@ -15,6 +15,7 @@ class TorchtitanToml(Torchtitan):
     suffix = ".toml"
     takes_base = False
     head_module = "output"
+    splits_backward = True
 
     def check_question(self, model: Transformer, precision: str, base: str | None = None) -> None:
         """A model that it registers, bf16 or fp32."""

@@ -22,6 +22,7 @@ from planner.layouts import GradDtype, Layouts, OptimizerKind, Precision, Recomp
 from planner.models import load_model
 from planner.plan_file import SavedPlan
 from planner.question import what_is_fixed
+from planner.schedules import get_schedule
 from planner.setup import Setup
 from planner.step.legality import legal
 
@@ -335,12 +336,22 @@ def test_torchtitan_fields_are_published(any_plan, tmp_path):
 
 
 def test_torchtitan_writes_schedules_that_pytorch_has_no_name_for(tmp_path):
-    done = export("torchtitan", PLANS["v"](), path=tmp_path / "a b.py")
+    done = export("torchtitan-toml", PLANS["v"](), path=tmp_path / "a b.toml")
     assert [p.name for p in done.companions] == ["a_b.schedule.csv"]
-    assert 'pipeline_parallel_schedule="ZBVZeroBubble"' in done.text
+    assert 'pipeline_parallel_schedule = "ZBVZeroBubble"' in done.text
     assert export("torchtitan", PLANS["interleaved"]()).companions == {}
     with pytest.raises(OutputError, match="schedule zb-h1 needs a CSV beside the recipe"):
-        export("torchtitan", PLANS["zero-bubble"]())
+        export("torchtitan-toml", PLANS["zero-bubble"]())
+
+
+@pytest.mark.parametrize("name", ["v", "zero-bubble"])
+def test_compiled_layers_split_no_backward_pass(name):
+    """torchtitan 0.3 compiles its attention; 0.2.2 what it is told to."""
+    asked = PLANS[name]()
+    compiled = replace(asked, setup=replace(asked.setup, framework=load_framework("torchtitan-compiled")))
+    for done in (export("torchtitan", asked), export("torchtitan-toml", compiled)):
+        assert not get_schedule(done.layouts.row(0)["schedule"]).splits_backward
+        assert any("can't split the backward pass; exported as" in note for note in done.notes)
 
 
 def test_torchtitan_toml_keys_are_published(tmp_path):
