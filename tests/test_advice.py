@@ -242,3 +242,18 @@ def test_an_interval_that_leaves_the_prediction_out_says_so():
     assert "takes 2.00 s to 3.00 s, longer than predicted, as like runs did; " in longer
     assert "takes 2.00 s to 3.00 s, less than predicted, as like runs did; " in less
     assert "takes 2.00 s to 3.00 s; " in within
+
+
+@pytest.mark.parametrize(("gpus", "batch", "other"), [(64, 50, 48), (8, 7, 8), (16, 50, None), (16, 64, None)])
+def test_a_batch_that_more_gpus_can_share_is_named(gpus, batch, other):
+    """What it saves is the plan of that batch's; on 16 GPUs 48 sequences take as long as 50, one by one."""
+    import planner
+
+    plan = planner.recommend("llama3-8b", "dgx-h100", gpus=gpus, batch=batch)
+    if other is None:
+        assert plan.better_batch is None
+        return
+    better = planner.recommend("llama3-8b", "dgx-h100", gpus=gpus, batch=other)
+    saved = 1.0 - better.best.step_time_s / other / (plan.best.step_time_s / batch)
+    assert plan.better_batch == {"global_batch": other, "saves_per_sequence": pytest.approx(saved)}
+    assert f"A batch of {other} takes {saved:.1%} less time per sequence" in str(plan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,7 @@ LIGHTER = (
 )  # fmt: skip
 """Choices that take less memory, none of which a search tries by itself."""
 MOST_REASONS = 5
+NEAR = 0.25  # of the batch: one as near would be taken in its place
 LEAST = 0.001  # of the step: less is no difference
 
 
@@ -58,6 +60,30 @@ def faster_elsewhere(setup: Setup, found: Recommendation, free: Sequence[str]) -
         return None  # the plainest of the wider search is one that the framework runs
     best = LayoutEstimate(setup, wider.estimate, int(wider.best[0]))
     return best if best.step_time_s < worth else None
+
+
+def better_batch(setup: Setup, found: Recommendation) -> dict[str, Any] | None:
+    """A batch near the question's that more of the GPUs can share, and what it saves per sequence; None where little.
+
+    Replicas, and tensor ranks and stages beside them, come out of the factors that batch and GPUs have in common: 64
+    GPUs share 50 sequences as two replicas, 48 as sixteen.
+    """
+    request, gpus, batch = found.request, found.request.gpus, found.request.global_batch
+    common = math.gcd(gpus, batch)
+    near = [round(batch / k) * k for k in range(common + 1, gpus + 1) if gpus % k == 0]
+    near = [other for other in near if abs(other - batch) <= NEAR * batch]
+    if not near or not len(found.best):
+        return None
+    other = near[-1]  # which most can share
+    whole = (found.estimate.step_time_s[found.best[0]] / batch) * other
+    try:
+        best = search(setup, **request.sized(gpus, other).question, top=1, plainest=True, reach_s=float(whole))
+    except LayoutError:  # nothing is that fast
+        return None
+    if not len(best.best):
+        return None
+    saved = 1.0 - float(best.estimate.step_time_s[best.best[0]] / whole)
+    return {"global_batch": other, "saves_per_sequence": saved} if saved > EQUAL else None
 
 
 def fewest_gpus(setup: Setup, request: Request) -> int | None:

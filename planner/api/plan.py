@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from planner.api.alternatives import faster_elsewhere, fewest_gpus, fits_with
+from planner.api.alternatives import better_batch, faster_elsewhere, fewest_gpus, fits_with
 from planner.api.anchored import anchor_entry, anchor_lines, next_lines, next_record, trust
 from planner.api.answer import Answer, Shown
 from planner.api.layout_estimate import LayoutEstimate
@@ -94,6 +94,11 @@ class Plan(Shown, Sequence[LayoutEstimate]):
         return faster_elsewhere(self.setup, self.found, self.free)
 
     @cached_property
+    def better_batch(self) -> dict[str, Any] | None:
+        """A batch near the one asked that more of the GPUs can share, if it saves much: searched when asked for."""
+        return better_batch(self.setup, self.found)
+
+    @cached_property
     def fewest_gpus(self) -> int | None:
         """The fewest of 2, 4, 8, ... times the GPUs on which something fits, where nothing fits on these."""
         return None if len(self) else fewest_gpus(self.setup, self.found.request)
@@ -161,6 +166,7 @@ class Plan(Shown, Sequence[LayoutEstimate]):
         faster = None if self.elsewhere is None else self.elsewhere.to_dict()
         alternatives = {
             "faster_with_any_framework": faster,
+            "better_batch": self.better_batch,
             "fewest_gpus": self.fewest_gpus,
             "fits_with": self.fits_with,
         }
@@ -275,5 +281,6 @@ class Plan(Shown, Sequence[LayoutEstimate]):
             self.assumed,
             self.fewest_gpus,
             self.fits_with,
+            self.better_batch,
         )
         return self._title, "", view, *anchor_lines(setup), *next_lines(self._next)

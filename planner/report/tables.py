@@ -117,11 +117,13 @@ def chance_text(chance: float) -> str:
 def recommendation_view(
     found: Recommendation, model: Transformer, framework: Framework, accuracy: str, elsewhere: Any = None,
     assumed: Sequence[str] = (), fewest_gpus: int | None = None, fits_with: Sequence[str] = (),
+    better_batch: Any = None,
 ) -> RenderableType:  # fmt: skip
     """The answer first, then the runners-up, the front, why the rest lost, and how accurate this is.
 
     elsewhere: the record of a faster layout that the framework does not run. assumed: what the best takes for granted.
-    fewest_gpus, fits_with: on which GPUs, and with which options, something fits, where nothing does.
+    fewest_gpus, fits_with: on which GPUs, and with which options, something fits, where nothing does. better_batch: a
+    near one that more of the GPUs can share, and what it saves.
     """
     result = found.estimate
     lines: list[RenderableType] = []
@@ -149,6 +151,9 @@ def recommendation_view(
         gain = 1.0 - elsewhere["step_time_s"] / float(result.step_time_s[found.best[0]])
         other = layout_text(elsewhere["layout"])
         lines.append(f"  {framework.name} does not by itself run {other}, {gain:.1%} faster (--any-framework).")
+    if better_batch is not None:
+        other, saved = better_batch["global_batch"], better_batch["saves_per_sequence"]
+        lines.append(f"  A batch of {other:,} takes {saved:.1%} less time per sequence: more of the GPUs can share it.")
     return stacked(*lines, *closing_lines(assumed, accuracy))
 
 
