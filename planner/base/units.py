@@ -65,4 +65,11 @@ def format_seconds(time_s: float) -> str:
         return f"{time_s / MINUTE:.1f} min"
     if time_s < 2 * DAY:
         return f"{time_s / HOUR:.1f} h"
-    return f"{time_s / DAY:.1f} days"
+    return f"{time_s / DAY:,.1f} days"
+
+
+def format_span(low_s: float, high_s: float) -> str:
+    """``format_span(3600.0, 7200.0) == "1.0 to 2.0 h"``: the unit once where both have the same."""
+    low, high = format_seconds(low_s), format_seconds(high_s)
+    number, _, unit = low.partition(" ")
+    return f"{number if high.endswith(' ' + unit) else low} to {high}"

@@ -18,7 +18,7 @@ from planner.exporters.megatron_model import Arguments, chosen, model_arguments,
 from planner.exporters.target import Job, Nearest, Target, allowed, comments, launch_shape, stage_layers
 from planner.layouts import Dispatcher
 from planner.models import Transformer
-from planner.search import Fixed
+from planner.search import Fixed, default_attention
 from planner.step.layer_time import takes_turns
 
 SCRIPT = Path(__file__).with_name("megatron.sh")
@@ -256,7 +256,7 @@ def training_arguments(job: Job) -> Arguments:
         (full, "--recompute-num-layers", layers),
         (some, "--recompute-granularity", "selective"),
         (some, "--recompute-modules", *some),
-        (True, "--attention-backend", "flash" if row["attention"].startswith("flash") else "unfused"),
+        (True, "--attention-backend", attention_backend(job)),
         (row["attention"] == "unfused", "--no-masked-softmax-fusion"),
         (precision in HALF, "--bf16"),
         # Without it Megatron-LM keeps gradients in fp32 too, and the memory would not be the predicted one.
@@ -268,6 +268,18 @@ def training_arguments(job: Job) -> Arguments:
         (precision == "fp8" and narrow and row["zero"] > 0, "--fp8-param-gather"),
         (precision == "nvfp4", "--fp4-format", "e2m1"),
     )
+
+
+def attention_backend(job: Job) -> str:
+    """Megatron-Core's word for the kernel; auto for the GPU's best, which Transformer Engine then chooses.
+
+    `flash` would turn cuDNN's kernels off, which alone have learned sinks (GPT-OSS), and heads of unlike width on
+    Blackwell (DeepSeek-V3); Transformer Engine, attention/dot_product_attention/utils.py.
+    """
+    kernel = job.row["attention"]
+    if not kernel.startswith("flash"):
+        return "unfused"
+    return "auto" if kernel == default_attention(job.cluster).name.lower() else "flash"
 
 
 def check_rules(job: Job) -> None:

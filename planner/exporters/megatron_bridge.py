@@ -150,8 +150,7 @@ def _parallelism(job: Job) -> Table:
         (True, "dataset.seq_length", model.seq_len),
         (model.rotary and model.rotary_base, "model.rotary_base", model.rotary_base),
         (model.norm_epsilon, "model.layernorm_epsilon", model.norm_epsilon),
-        (True, "model.attention_backend",
-         f"AttnBackend.{'flash' if row['attention'].startswith('flash') else 'unfused'}"),
+        (True, "model.attention_backend", f"AttnBackend.{megatron.attention_backend(job)}"),
     ]  # fmt: skip
 
 

@@ -51,8 +51,9 @@ class Torchtitan(Target):
     def runs(self, schedule: Schedule, compiled: bool = False) -> bool:
         """Whether PyTorch's runtime can run it: one copy and version of weights, whole sequences, two chunks in a V."""
         whole = not schedule.splits_backward or (self.splits_backward and not compiled)
+        ranks = schedule.several_ranks or not schedule.one_layer_chunks  # alone it passes micro-batch after micro-batch
         one_copy = schedule.synchronous and schedule.copies == 1 and not schedule.sliced
-        return whole and one_copy and (schedule.looped_placement or schedule.chunks == 2)
+        return whole and ranks and one_copy and (schedule.looped_placement or schedule.chunks == 2)
 
     def only(self, fixed: Fixed) -> Fixed:
         """Schedules that it names or loads from a CSV."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from planner.base.units import DAY, HOUR, KWH, MINUTE, format_bytes, format_seconds, gpus_text
+from planner.base.units import DAY, HOUR, KWH, MINUTE, format_bytes, format_seconds, format_span, gpus_text
 from planner.report.plain_table import plain_table, stacked
 from planner.report.records import estimate_record
 from planner.report.tables import layout_text, mfu_text
@@ -131,20 +131,20 @@ def assumption_lines(assumptions: Assumptions) -> RenderableType:
 
 
 def _interval_lines(run: TrainingTime, factors: Factors) -> list[str]:
-    """Between which days and dollars the training lies as steps like its do, where that is known."""
+    """Between which times and dollars the training lies as steps like its do, where that is known."""
     if factors is None or not math.isfinite(float(run.wall_s[0])):
         return []
-    days, money = ([float(x[0]) * f for f in factors] for x in (run.wall_s / DAY, run.cost_usd))
-    text = f"  in 80 % of cases like this {days[0]:,.1f} to {days[1]:,.1f} days"
+    wall, money = ([float(x[0]) * f for f in factors] for x in (run.wall_s, run.cost_usd))
+    text = f"  in 80 % of cases like this {format_span(*wall)}"
     return [text + (f", {count_text(money[0])} to {count_text(money[1])} USD" if math.isfinite(money[0]) else "")]
 
 
 def time_view(plan: TrainingPlan, factors: Factors = None) -> RenderableType:
-    """The days first, then what they are made of, the layout, the laws and every assumption."""
+    """The time first, then what they are made of, the layout, the laws and every assumption."""
     assumptions, model, cluster = plan.case.assumptions, plan.case.setup.model, plan.case.setup.cluster
     run, result, i = plan.run, plan.found.estimate, plan.best
     never = "never ends: it fails faster than it restarts"
-    ends = f"takes {plan.days:,.1f} days" if math.isfinite(plan.days) else never
+    ends = f"takes {format_seconds(float(run.wall_s[0]))}" if math.isfinite(plan.days) else never
     lines: list[RenderableType] = [Text(f"Training {ends}", style="bold"), *_interval_lines(run, factors)]
     energy = float(run.energy_j[0]) / KWH / 1000
     table = plain_table("", "", numbers=(1,))
@@ -154,7 +154,7 @@ def time_view(plan: TrainingPlan, factors: Factors = None) -> RenderableType:
         ("tokens processed", count_text(float(run.tokens[0]))),
         ("optimizer steps", f"{run.steps[0]:,.0f}"),
         ("seconds per step", f"{run.step_time_s[0]:.4g}"),
-        ("days of steps alone", f"{run.busy_s[0] / DAY:,.1f}"),
+        ("steps alone", format_seconds(float(run.busy_s[0]))),
         ("goodput", f"{run.goodput[0]:.1%}"),
         ("GPU-hours", count_text(float(run.gpu_hours[0]))),
         ("money", "unknown: give --price" if math.isnan(plan.cost_usd) else f"{plan.cost_usd:,.0f} USD"),
@@ -211,13 +211,13 @@ def fewest_view(found: Fewest, factors: Any) -> RenderableType:
     fits, keeps, limits = found.fits.gpus, found.keeps.gpus, found.limits
     lines: list[RenderableType] = []
     if limits:
-        kept = f"{keeps:,} GPUs keep {limits}; of the numbers tried none below does"
+        kept = f"{gpus_text(keeps)} keep{'s' * (keeps == 1)} {limits}; of the numbers tried none below does"
         lines.append(Text(found.missed or kept, style="bold"))
-    lines.append(Text(f"{fits:,} GPUs are the fewest on which a layout fits", style="" if limits else "bold"))
+    lines.append(Text(f"the fewest GPUs on which a layout fits: {fits:,}", style="" if limits else "bold"))
     took = found.keeps.days
     if factors is not None and math.isfinite(took):
-        low, high = (took * f for f in factors)
-        lines.append(f"on {gpus_text(keeps)} {took:,.1f} days, in 80 % of cases like this {low:,.1f} to {high:,.1f}")
+        span = format_span(*(took * DAY * f for f in factors))
+        lines.append(f"on {gpus_text(keeps)} {format_seconds(took * DAY)}, in 80 % of cases like this {span}")
     lines += ["", _table(found), ""]
     lines.append(
         "Tried: what divides a node, and whole nodes, 4, 5, 6 or 7 times a power of two of them: doubled until one is "

@@ -79,7 +79,7 @@ def fewest(
             return False
         return (days is None or done.days <= days) and (max_cost is None or done.cost_usd <= max_cost)
 
-    said = [f"{days:g} days"] if days is not None else []
+    said = [f"{days:g} day{'s' * (days != 1)}"] if days is not None else []
     limits = " and ".join([*said, f"{max_cost:,.0f} USD"] if max_cost is not None else said)
     sizes = job_sizes(gpus_per_node, most)
     least = first_that(sizes, lambda gpus: plan(gpus) is not None)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.base.units import format_seconds, gpus_text, parse_count
+from planner.base.units import format_seconds, format_span, gpus_text, parse_count
 
 SAID = [
     (2.5e-6, "2.5 us"), (0.25, "250.0 ms"), (1.0, "1.00 s"), (1199.99, "1199.99 s"), (1200.0, "20.0 min"),
@@ -13,6 +13,11 @@ SAID = [
 @pytest.mark.parametrize(("time_s", "said"), SAID)
 def test_a_duration_is_said_in_its_unit(time_s, said):
     assert format_seconds(time_s) == said
+
+
+def test_a_span_has_its_unit_once_where_both_ends_share_it():
+    assert format_span(2 * 86400.0, 2500 * 86400.0) == "2.0 to 2,500.0 days"
+    assert format_span(3000.0, 7200.0) == "50.0 min to 2.0 h"
 
 
 def test_one_gpu_is_one():

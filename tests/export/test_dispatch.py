@@ -4,7 +4,7 @@ import pytest
 
 from planner.exporters.plan_export import export_plan, get_target
 from planner.hardware import load_cluster, load_framework
-from planner.layouts import Layouts
+from planner.layouts import Attention, Layouts
 from planner.models import load_model
 from planner.plan_file import SavedPlan
 from planner.setup import Setup
@@ -45,3 +45,14 @@ def test_two_micro_batches_in_turn():
     assert "CUDA_DEVICE_MAX_CONNECTIONS=32" in plan
     without = exported("megatron", "megatron-bridge", **more | {"virtual_stages": 1, "schedule": "1f1b"})
     assert "export CUDA_DEVICE_MAX_CONNECTIONS=1\n" in without
+
+
+@pytest.mark.parametrize("model", ["gpt-oss-120b", "deepseek-v3"])
+def test_transformer_engine_chooses_the_kernel(model):
+    """Flash attention has no learned sinks, nor heads of unlike width on Blackwell: asked for, nothing could run."""
+    setup = Setup(load_model(model), load_cluster("dgx-b200"), load_framework("megatron-bridge"))
+    for target, option in (("megatron", "--attention-backend "), ("megatron-bridge", "AttnBackend.")):
+        for kernel, word in ((Attention.FLASH3, "auto"), (Attention.FLASH2, "flash")):
+            layouts = Layouts.of(global_batch=64, dp=64, ep=8, zero=1, attention=kernel)
+            done = export_plan(SavedPlan(setup=setup, layouts=layouts, record={}), get_target(target))
+            assert option + word in done.text, (target, kernel)

@@ -551,3 +551,11 @@ def test_deepspeed_refuses_experts_that_are_whole_on_a_tensor_rank():
     asked = plan("mixtral-8x7b", dp=1, tp=2, ep=2, etp=1, sequence_parallel=True)
     with pytest.raises(LayoutError, match="etp 1: DeepSpeed has no experts whole on a tensor rank; give etp"):
         export("deepspeed", asked, path=Path("x"))
+
+
+def test_torchtitan_passes_one_micro_batch_after_another():
+    """Layered accumulation without a pipeline would be exported as something else, so no search may advise it."""
+    for name in ("torchtitan", "torchtitan-toml"):
+        schedules = get_target(name).only(what_is_fixed()).schedule
+        assert "layered" not in schedules
+        assert {"1f1b", "interleaved", "modular"} <= set(schedules)
