@@ -29,7 +29,9 @@ def figures_table(record: type) -> str:
     """Every figure of a record's profile: its key, range, default with its reason, and sentence."""
     rows = []
     for name, (_, d) in declared(record).items():
-        default = f"{d.default:g}: {d.because}" if d.default is not None else f"as `{d.like}`" if d.like else ""
+        default = f"as `{d.like}`" if d.like else ""
+        if d.default is not None:
+            default = f"{d.default:g}{f' times `{d.each}`' if d.each else ''}: {d.because}"
         keys = " or ".join(f"`{key}`" for key in d.names(name)) + (f" by {', '.join(d.keys)}" if d.keys else "")
         rows.append(f"| {keys} | {d.least:g} to {d.most:g} | {'needed' if d.needed else default} | {d.says} |")
     head = "| key | range | where it isn't stated | what it is |\n| --- | --- | --- | --- |"

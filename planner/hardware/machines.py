@@ -180,7 +180,10 @@ class Cluster:
         1, 1e7, "Accelerators that share the fast link (the NVLink domain).", whole=True))
     nics_per_node: int = field(metadata=figure(1, 1e7, "NICs of a node.", whole=True))
     storage_bandwidth_bytes_per_s: float = field(metadata=figure(
-        1e-3, 1e5, "Bandwidth of a node to storage.", unit="gbyte_per_s"))
+        1e-3, 1e5, "Bandwidth of a node to storage.", unit="gbyte_per_s", default=0.15, each="gpus_per_node",
+        because="as BLOOM's checkpoints were written on Jean Zay: 2.3 TB in about 40 s by 384 GPUs (BigScience, "
+        "github.com/bigscience-workshop/bigscience, train/tr11-176B-ml/README.md), 0.15 GB/s per GPU; not measured on "
+        "this machine"))
     max_gpus: int | None = field(metadata=figure(1, 1e7, "Accelerators in all.", whole=True, needed=False))
     framework: str
     host_memory_bandwidth_bytes_per_s: float = field(metadata=figure(

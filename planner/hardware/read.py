@@ -178,7 +178,8 @@ def _figure(file: Mapping[str, Any], f: Field[Any], d: Declared, known: dict[str
     if d.like:
         return known[d.like], {key: f"default: as {d.like}"}
     if d.default is not None:
-        return d.default > 0 if d.flag else d.default * scale, {key: f"default: {d.because}"}
+        value = d.default * scale * (known[d.each] if d.each else 1)
+        return value > 0 if d.flag else value, {key: f"default: {d.because}"}
     return {} if d.keys else None, {}
 
 
