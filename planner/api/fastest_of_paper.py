@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from planner.api.answer import Answer
+from planner.api.training import MOST_GPUS
 from planner.base.errors import InputError, UnknownNameError
 from planner.base.units import DAY, GIB
 from planner.hardware import Cluster
@@ -17,7 +18,6 @@ from planner.reproductions import get_paper, preset_of
 from planner.reproductions.shortest import paper_question, parts_of_ours, parts_of_the_paper, shortest, towards_today
 from planner.scaling import lamy_poirier as lp
 
-MOST_GPUS = 100_000
 WAYS = {
     name.replace(" + ", "+").replace(", baseline", "").replace(", ", ":"): one for name, one in lp.STRATEGIES.items()
 }

@@ -243,10 +243,22 @@ class Cluster:
         return html_of(repr(self))
 
 
-def setup_of(
-    model: Model | str | os.PathLike[str], cluster: Cluster | str | os.PathLike[str], framework: str | None
-) -> Setup:
+ModelLike = Model | str | os.PathLike[str]
+ClusterLike = Cluster | str | os.PathLike[str]
+"""A model, a cluster, or the name or file that stands for one."""
+
+
+def shape_of(model: ModelLike) -> Transformer:
+    """The model's shape. Raises as `Model`."""
+    return (model if isinstance(model, Model) else Model(model)).transformer
+
+
+def profile_of(cluster: ClusterLike) -> hardware.Cluster:
+    """The cluster's figures. Raises as `Cluster`."""
+    return (cluster if isinstance(cluster, Cluster) else Cluster(cluster)).profile
+
+
+def setup_of(model: ModelLike, cluster: ClusterLike, framework: str | None) -> Setup:
     """The question; a name stands for the model or cluster that it names. Raises as `Model` and `Cluster`."""
-    m = model if isinstance(model, Model) else Model(model)
-    c = cluster if isinstance(cluster, Cluster) else Cluster(cluster)
-    return setup_under(m.transformer, c.profile, None if framework is None else _name("framework", framework))
+    profile = None if framework is None else _name("framework", framework)
+    return setup_under(shape_of(model), profile_of(cluster), profile)

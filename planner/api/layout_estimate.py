@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from planner.api.anchored import anchor_entry, anchor_lines, anchored, interval_s, trust, unlike_measured
 from planner.api.answer import Shown
 from planner.api.assumed import assumed
-from planner.api.inputs import Cluster, LayoutChoices, Model, setup_of
+from planner.api.inputs import ClusterLike, LayoutChoices, ModelLike, setup_of
 from planner.layouts import Layouts
 from planner.plan_file import SavedPlan
 from planner.question import one_layout, word
@@ -200,8 +200,8 @@ def closing(record: Mapping[str, Any], setup: Setup) -> list[str]:
 
 
 def estimate(
-    model: Model | str | os.PathLike[str],
-    cluster: Cluster | str | os.PathLike[str],
+    model: ModelLike,
+    cluster: ClusterLike,
     *,
     batch: int,
     framework: str | None = None,

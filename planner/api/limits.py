@@ -1,13 +1,12 @@
 """The largest training within a given time, and the least network that a training needs."""
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from planner.api.answer import Answer
-from planner.api.inputs import Cluster, Model, setup_of
+from planner.api.inputs import ClusterLike, ModelLike, profile_of, setup_of
 from planner.api.layout_estimate import LayoutEstimate, closing, closing_record
 from planner.base.errors import InputError, UnknownNameError
 from planner.choices.choice import real
@@ -23,7 +22,7 @@ from planner.training_time.network import AXES, STRATEGIES, NetworkCase, curve, 
 
 
 def largest(
-    cluster: Cluster | str | os.PathLike[str], *, months: float = 3.0, gpus: int | None = None,
+    cluster: ClusterLike, *, months: float = 3.0, gpus: int | None = None,
     power_mw: float | None = None, max_cost: float | None = None, experts: Sequence[int] = (0,), aspect: float = 128.0,
     seq_len: int = 8192, framework: str | None = None, critical_batch_law: str = "zhang-2024",
     batch_rule: str = "overhead", given: Mapping[str, float | None] | None = None, **choices: Any,
@@ -37,7 +36,7 @@ def largest(
     Raises:
         InputError, UnknownNameError: A value is out of range or of another kind, or a name is unknown.
     """
-    own = (cluster if isinstance(cluster, Cluster) else Cluster(cluster)).profile
+    own = profile_of(cluster)
     kinds = []
     for many in dict.fromkeys(experts):
         q = largest_question(
@@ -57,9 +56,9 @@ SLOW = "ethernet-25g"
 
 
 def network(
-    model: Model | str | os.PathLike[str], cluster: Cluster | str | os.PathLike[str], *, gpus: int, batch: int,
-    framework: str | None = None, along: str = "bandwidth", slow: str = SLOW, price: float | None = None,
-    network_price: float | None = None, **choices: Any,
+    model: ModelLike, cluster: ClusterLike, *, gpus: int, batch: int, framework: str | None = None,
+    along: str = "bandwidth", slow: str = SLOW, price: float | None = None, network_price: float | None = None,
+    **choices: Any,
 ) -> Answer:  # fmt: skip
     """Step time of the best layout against the bandwidth between nodes, or its latency, and what each strategy needs.
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -32,10 +31,6 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
     from rich.console import RenderableType
-
-    from planner.report.plan_report import PlanReport
-
-Working = Callable[[str], AbstractContextManager[Any]]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -207,7 +202,8 @@ class Plan(Shown, Sequence[LayoutEstimate]):
             InputError: a suffix other than .html, or a number out of range.
             OutputError: the path can't be written.
         """
-        from planner.api.reports import write_report
+        from planner.api.reports import gather_report, write_report
+        from planner.training_time.goal import goal
 
         target = Path(path)
         if target.suffix != ".html":
@@ -218,22 +214,8 @@ class Plan(Shown, Sequence[LayoutEstimate]):
             f"batch={self.batch}, ...)"
         )
         answers = [self.why(wanted) for wanted in why]
-        gathered = self.gathered(command, curve=curve, tokens=tokens, loss=loss, answers=answers)
-        write_report(target, gathered)
-
-    def gathered(
-        self, command: str, *, curve: bool, tokens: float | None, loss: float | None, answers: Sequence[Answer] = (),
-        working: Working = nullcontext,
-    ) -> PlanReport:  # fmt: skip
-        """All that a report shows, computed.
-
-        command: what made the report. answers: of `why`, to be shown. working: told what is being done.
-        """
-        from planner.api.reports import gather_report
-        from planner.training_time.goal import goal
-
         aim = goal(self.setup.model, tokens=tokens, loss=loss) if curve else None
-        return gather_report(self, command=command, aim=aim, answers=answers, working=working)
+        write_report(target, gather_report(self, command=command, aim=aim, answers=answers))
 
     def to_pandas(self, *, everything: bool = False) -> pandas.DataFrame:
         """A row a layout, best first; with `everything`, all that were searched, those that were simulated last."""
@@ -256,13 +238,12 @@ class Plan(Shown, Sequence[LayoutEstimate]):
         Raises:
             InputError, UnknownNameError: No choice of a layout, or a value of the wrong kind.
         """
-        setup = self.setup
-        answer = why_not(setup, self.found, parse_wanted(wanted))
-        record, draw = why_record(answer, setup.cluster), None
+        answer = why_not(self.setup, self.found, parse_wanted(wanted))
+        record, draw = why_record(answer, self.setup.cluster), None
         if record["difference"] is not None:
             names = ("the best", tables.layout_text(record["layout"]["layout"]))
             draw = partial(draw_layouts, f"Why not {wanted}?", record["best"], record["layout"], series=names)
-        return Answer("", record, why_view(answer, setup.cluster), draw)
+        return Answer("", record, why_view(record), draw)
 
     @property
     def _title(self) -> str:

@@ -13,7 +13,7 @@ from planner.api import training
 from planner.api.answer import Answer
 from planner.api.compared import compare_plans, compare_schedules
 from planner.api.fastest_of_paper import fastest_by_paper
-from planner.api.inputs import Cluster, Model, setup_of
+from planner.api.inputs import Cluster, ClusterLike, Model, ModelLike, profile_of, setup_of, shape_of
 from planner.api.layout_estimate import LayoutEstimate
 from planner.api.plan import Plan
 from planner.base.errors import InputError
@@ -23,21 +23,16 @@ from planner.training_time.joint import strategy
 
 if TYPE_CHECKING:
     from planner.exporters.plan_export import Export
+    from planner.models import Transformer
     from planner.sweeps.run import SweepProgress
 
 Given = Mapping[str, float | None]
-ModelLike = Model | str | os.PathLike[str]
-ClusterLike = Cluster | str | os.PathLike[str]
 AIM = ("tokens", "loss", "loss_law", "batch_law", "rule", "critical_batch")
 """Arguments that say what a training is to reach, as of `planner.training_time.goal.goal`; the rest is the search's."""
 
 
-def _aim(model: Model, choices: dict[str, Any]) -> Goal:
-    return goal(model.transformer, **{name: choices.pop(name) for name in AIM if name in choices})
-
-
-def _model(model: ModelLike) -> Model:
-    return model if isinstance(model, Model) else Model(model)
+def _aim(model: Transformer, choices: dict[str, Any]) -> Goal:
+    return goal(model, **{name: choices.pop(name) for name in AIM if name in choices})
 
 
 def time(
@@ -54,10 +49,10 @@ def time(
         InputError, UnknownNameError: A value is out of range or of another kind, or a name is unknown.
         LayoutError: No layout is legal, or none fits in memory.
     """
-    shape = _model(model)
-    exact, aim = choices.get("loss") is None, _aim(shape, choices)
+    setup = setup_of(model, cluster, framework)
+    exact, aim = choices.get("loss") is None, _aim(setup.model, choices)
     return training.training_time(
-        setup_of(shape, cluster, framework), aim, given or {}, gpus=whole("gpus", gpus),
+        setup, aim, given or {}, gpus=whole("gpus", gpus),
         batch=None if batch is None else whole("batch", batch), exact_tokens=exact, **choices,
     )  # fmt: skip
 
@@ -71,12 +66,9 @@ def explain(
     Raises:
         InputError, UnknownNameError, LayoutError: as `time`.
     """
-    shape = _model(model)
-    aim = _aim(shape, choices)
-    return training.explain(
-        setup_of(shape, cluster, framework), aim, given or {}, gpus=whole("gpus", gpus), batch=whole("batch", batch),
-        **choices,
-    )  # fmt: skip
+    setup = setup_of(model, cluster, framework)
+    aim, gpus, batch = _aim(setup.model, choices), whole("gpus", gpus), whole("batch", batch)
+    return training.explain(setup, aim, given or {}, gpus=gpus, batch=batch, **choices)
 
 
 def fastest(
@@ -95,17 +87,15 @@ def fastest(
     several = [clusters] if isinstance(clusters, (Cluster, str, os.PathLike)) else list(clusters)
     if not several:
         raise InputError("clusters is empty; allowed: a cluster, or several")
-    shape = _model(model)
-    cases = [(one if isinstance(one, Cluster) else Cluster(one)).profile for one in several]
+    shape, profiles = shape_of(model), [profile_of(one) for one in several]
     if paper is not None:
         if taken := [*choices, *(name for name, value in (("max_cost", max_cost), ("given", given)) if value)]:
             raise InputError(f"{taken[0]} is given, and settled by paper {paper}; leave one of them out")
-        return fastest_by_paper(paper, shape.transformer, cases, strategies, max_gpus)
-    aim = _aim(shape, choices)
+        return fastest_by_paper(paper, shape, profiles, strategies, max_gpus)
+    aim, ways = _aim(shape, choices), [strategy(text) for text in strategies]
     return training.fastest(
-        shape.transformer, cases, aim, given or {}, [strategy(text) for text in strategies], framework=framework,
-        max_gpus=max_gpus, max_cost=max_cost, **choices,
-    )  # fmt: skip
+        shape, profiles, aim, given or {}, ways, framework=framework, max_gpus=max_gpus, max_cost=max_cost, **choices
+    )
 
 
 def compare(

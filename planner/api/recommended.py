@@ -5,7 +5,7 @@ from typing import Any, Unpack
 
 from planner.api.anchored import anchored
 from planner.api.frameworks import held_request
-from planner.api.inputs import Cluster, Model, SearchChoices, setup_of
+from planner.api.inputs import ClusterLike, ModelLike, SearchChoices, setup_of
 from planner.api.plan import Plan
 from planner.question import RUNS, whole, word
 from planner.search import recommend as rank_layouts
@@ -13,8 +13,8 @@ from planner.setup import Setup
 
 
 def recommend(
-    model: Model | str | os.PathLike[str],
-    cluster: Cluster | str | os.PathLike[str],
+    model: ModelLike,
+    cluster: ClusterLike,
     *,
     gpus: int,
     batch: int,

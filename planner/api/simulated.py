@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from planner.api.answer import Shown
-from planner.api.inputs import Cluster, LayoutChoices, Model, setup_of
+from planner.api.inputs import ClusterLike, LayoutChoices, ModelLike, setup_of
 from planner.base.errors import InputError
 from planner.base.files import write_text
 from planner.base.units import GIB
@@ -148,8 +148,8 @@ def simulate_one(setup: Setup, how: Timing | None = None, **choices: Any) -> Sim
 
 
 def simulate(
-    model: Model | str | os.PathLike[str],
-    cluster: Cluster | str | os.PathLike[str],
+    model: ModelLike,
+    cluster: ClusterLike,
     *,
     batch: int,
     schedule_file: str | os.PathLike[str] | None = None,

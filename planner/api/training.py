@@ -20,6 +20,7 @@ from planner.report.records import estimate_record, question_record
 from planner.report.tables import layout_text
 from planner.report.training import fewest_record, fewest_view, time_record, time_view
 from planner.search import recommend
+from planner.search.request import Request
 from planner.setup import Setup
 from planner.training_time.assumptions import assume
 from planner.training_time.fastest import Fastest, plan_fastest
@@ -36,9 +37,8 @@ Given = Mapping[str, float | None]
 
 
 def training_time(
-    setup: Setup, goal: Goal, given: Given, *, gpus: int, batch: int | None, exact_tokens: bool,
-    **choices: Any,
-) -> Answer:  # fmt: skip
+    setup: Setup, goal: Goal, given: Given, *, gpus: int, batch: int | None, exact_tokens: bool, **choices: Any
+) -> Answer:
     """Days, steps, money and energy of a training with the recommended layout, failures included.
 
     batch: sequences per step, or None for one near the critical batch. exact_tokens: the goal's tokens are processed
@@ -47,15 +47,20 @@ def training_time(
     Raises InputError or UnknownNameError if a value is out of range or of another kind, or a name is unknown;
     LayoutError if no layout is legal, or none fits in memory.
     """
-    setup, request = held_request(setup, **choices)
-    check_tokens(request.fixed, goal.origin == "given")
-    case = TrainingCase(setup=setup, goal=goal, assumptions=assume(setup.cluster, given))
+    case, request = _case(setup, goal, given, **choices)
     plan = plan_time(case, request, gpus=gpus, batch=batch, exact_tokens=exact_tokens)
     one, factors = _factors(plan)
-    record = question_record(setup, gpus) | time_record(plan, factors) | closing_record(one)
+    record = question_record(case.setup, gpus) | time_record(plan, factors) | closing_record(one)
     title = f"{setup.model.name} on {gpus_text(gpus)} of {setup.cluster.name}"
     view = stacked(time_view(plan, factors), *closing(record, one.setup))
     return Answer(title, record, view, partial(plots.draw_time, title, record))
+
+
+def _case(setup: Setup, goal: Goal, given: Given, **choices: Any) -> tuple[TrainingCase, Request]:
+    """The training of a question, and what its search is asked."""
+    held, request = held_request(setup, **choices)
+    check_tokens(request.fixed, goal.origin == "given")
+    return TrainingCase(setup=held, goal=goal, assumptions=assume(held.cluster, given)), request
 
 
 def _factors(plan: TrainingPlan) -> tuple[LayoutEstimate, tuple[float, float]]:
@@ -76,10 +81,8 @@ def fewest_gpus(
 
     Raises as `training_time`.
     """
-    setup, request = held_request(setup, **choices)
-    check_tokens(request.fixed, goal.origin == "given")
+    case, request = _case(setup, goal, given, **choices)
     cluster = setup.cluster
-    case = TrainingCase(setup=setup, goal=goal, assumptions=assume(cluster, given))
     most = cluster.max_gpus or MOST_GPUS if max_gpus is None else whole("max_gpus", max_gpus)
     cluster.check_gpus("max_gpus", most)
     case.assumptions.check_cost(max_cost, cluster.accelerator.name)
@@ -132,14 +135,11 @@ def fastest(
     """
     done: list[tuple[TrainingCase, str, Fastest | str]] = []
     for cluster in clusters:
-        own = setup_under(model, cluster, framework, nics_per_node=nics_per_node)
-        assumptions = assume(cluster, given)
+        setup = setup_under(model, cluster, framework, nics_per_node=nics_per_node)
         for strategy in strategies:
             # A strategy's schedule is the user's word, whether the framework runs it or not.
             schedule = choices.get("schedule") or strategy.settles.get("schedule")
-            setup, request = held_request(own, **(choices | {"schedule": schedule}))
-            check_tokens(request.fixed, goal.origin == "given")
-            case = TrainingCase(setup=setup, goal=goal, assumptions=assumptions)
+            case, request = _case(setup, goal, given, **(choices | {"schedule": schedule}))
             try:
                 most = max_gpus if max_gpus is not None else cluster.max_gpus or MOST_GPUS
                 found: Fastest | str = plan_fastest(case, strategy, request, max_gpus=most, max_cost=max_cost)

@@ -47,7 +47,7 @@ def command(
     )  # fmt: skip
     o.show(answer, json)
     if not answer.fits:
-        o.finish(1)
+        raise typer.Exit(1)
 
 
 def _as_of(revision: str, file: Path) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -276,8 +276,3 @@ def working(what: str) -> AbstractContextManager[Any]:
 
     console = Console(stderr=True)
     return console.status(what) if console.is_terminal else nullcontext()
-
-
-def finish(code: int) -> NoReturn:
-    """Leave with an exit code."""
-    raise typer.Exit(code)

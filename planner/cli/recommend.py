@@ -62,12 +62,12 @@ class Report:
                 _written(path)
         if self.html is None:
             return
-        from planner.api.reports import write_report
+        from planner.api.reports import gather_report, write_report
+        from planner.training_time.goal import goal
 
         command = shlex.join(["planner", *sys.argv[1:]])
-        shown = plan.gathered(
-            command, curve=self.curve, tokens=self.tokens, loss=self.loss, answers=answers, working=o.working
-        )
+        aim = goal(plan.setup.model, tokens=self.tokens, loss=self.loss) if self.curve else None
+        shown = gather_report(plan, command=command, aim=aim, answers=answers, working=o.working)
         with o.working("drawing"):
             write_report(self.html, shown)
         _written(self.html)
@@ -136,5 +136,5 @@ def command(
         wanted_files = [path for path in (save, report.svg, report.png) if path is not None]
         for path in wanted_files + [file for _, file in targets]:
             typer.echo(f"planner: nothing fits, so {path} was not written", err=True)
-        o.finish(1)
+        raise typer.Exit(1)
     write_best(targets, plan, base)

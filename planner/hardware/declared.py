@@ -30,9 +30,9 @@ class Declared:
     says: A sentence. least, most: its range, in the profile's unit; whole: a whole number.
     units: The profile's units, of which it has one; none where the profile has the field's own name.
     keys: The entries of a table of figures; every: a table has all of them or is left out.
-    needed: A profile must state it. default: what holds otherwise, in the profile's unit, and `because` why; each: the
-    figure of which the default is for one. like: the figure whose value holds otherwise. With neither, nothing is known:
-    None, or an empty table.
+    needed: A profile must state it. default: what holds otherwise, in the profile's unit, and `because` why; each:
+    the figure of which the default is for one. like: the figure whose value holds otherwise. With neither, nothing is
+    known: None, or an empty table.
     beside: The figure that a profile must state with it.
     flag: It is 1 or 0 in a profile, and true or false here.
     kind: The kind of time that it tells (`planner.calibration.moved.KINDS`, or a link's): a time in us, else a rate.

@@ -52,36 +52,34 @@ def difference_table(
     return table
 
 
-def why_view(why: Why, cluster: Cluster) -> RenderableType:
-    """The reason, and what differs in time, or where the memory goes."""
-    asked = ", ".join(f"{key} {value_text(v)}" for key, v in why.wanted.items())
-    lines: list[RenderableType] = [Text(f"Why not {asked}?", style="bold"), f"  {why.text}"]
-    if why.other is None or why.reason == "chosen":
+def why_view(record: dict[str, Any]) -> RenderableType:
+    """The reason, and what differs in time, or where the memory goes, of `why_record`."""
+    asked = ", ".join(f"{key} {value_text(v)}" for key, v in record["wanted"].items())
+    lines: list[RenderableType] = [Text(f"Why not {asked}?", style="bold"), f"  {record['text']}"]
+    best, other = record["best"], record["layout"]
+    if other is None or record["reason"] == "chosen":
         return stacked(*lines)
-    other = estimate_record(why.other, 0, cluster)
     lines.append(f"  {layout_text(other['layout'])}")
-    if why.best is None:
+    if best is None:
         return stacked(*lines)
-    best = estimate_record(why.best, 0, cluster)
     heads = ("the best", "this")
-    if why.reason == "memory":
+    if record["reason"] == "memory":
         parts = (best["memory_parts_gib"], other["memory_parts_gib"])
         return stacked(*lines, "", difference_table("GiB of", *parts, heads, "peak of the fullest rank"))
     return stacked(*lines, "", difference_table("seconds of", best["time_s"], other["time_s"], heads, "step"))
 
 
 def why_record(why: Why, cluster: Cluster) -> dict[str, Any]:
-    """The same as plain values (docs/json.md)."""
+    """The answer to a `--why` as plain values (docs/json.md)."""
     other = None if why.other is None else estimate_record(why.other, 0, cluster)
     best = None if why.best is None else estimate_record(why.best, 0, cluster)
-    both = other is not None and best is not None
     return {
         "wanted": why.wanted,
         "reason": why.reason,
         "text": why.text,
         "best": best,
         "layout": other,
-        "difference": difference_record(best, other) if both and best and other else None,
+        "difference": difference_record(best, other) if best and other else None,
     }
 
 

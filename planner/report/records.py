@@ -98,12 +98,8 @@ def recommendation_record(found: Recommendation, cluster: Cluster) -> dict[str, 
 _WHERE_KNOWN = frozenset({"small_latency_s", "small_fraction"})
 
 
-def figure_sources(cluster: Cluster) -> list[tuple[str, str, str]]:
-    """Dotted name as `--figure` takes it, value in its unit as text, and source (or nothing) of every figure."""
-    return _flat(cluster, "")
-
-
-def _flat(record: Any, prefix: str) -> list[tuple[str, str, str]]:
+def figure_sources(record: Any, prefix: str = "") -> list[tuple[str, str, str]]:
+    """Dotted name as `--figure` takes it, value in its unit as text, and source (or nothing) of a cluster's figures."""
     rows: list[tuple[str, str, str]] = []
     for f in fields(record):
         value, declared = getattr(record, f.name), f.metadata.get("declared")
@@ -112,7 +108,7 @@ def _flat(record: Any, prefix: str) -> list[tuple[str, str, str]]:
         names = declared.names(f.name) if declared else {f.name: 1.0}
         key = next((name for name in names if name in record.sources), next(iter(names)))
         if is_dataclass(value):
-            rows += _flat(value, f"{prefix}{f.name}.")
+            rows += figure_sources(value, f"{prefix}{f.name}.")
         else:
             table = value if isinstance(value, Mapping) else {"": value}
             for name, one in table.items():

@@ -78,23 +78,16 @@ def _choice_text(choice: Choice, row: dict[str, Any]) -> str:
     return choice.short if choice.kind is bool else f"{choice.short} {value}"
 
 
-def _line(result: Estimate, i: int, share: float) -> tuple[str, ...]:
-    part, of_step = largest_part(result, i)
-    return (
-        layout_text(result.layouts.row(i)),
-        f"{result.step_time_s[i]:.4g}",
-        f"{share * result.mfu[i]:.1%}",
-        f"{result.memory_bytes[i] / GIB:.1f}",
-        chance_text(float(result.fit_chance[i])),
-        f"{PARTS[part]} {of_step:.0%}",
-    )
-
-
 def _table(result: Estimate, rows: Any, model: Transformer) -> Table:
     name, share = shown_mfu(model)
     table = plain_table("layout", "step s", name, "GiB", "fits", "largest other cost", numbers=(1, 2, 3, 4))
-    for i in rows:
-        table.add_row(*_line(result, int(i), share))
+    for i in map(int, rows):
+        part, of_step = largest_part(result, i)
+        table.add_row(
+            layout_text(result.layouts.row(i)), f"{result.step_time_s[i]:.4g}", f"{share * result.mfu[i]:.1%}",
+            f"{result.memory_bytes[i] / GIB:.1f}", chance_text(float(result.fit_chance[i])),
+            f"{PARTS[part]} {of_step:.0%}",
+        )  # fmt: skip
     return table
 
 

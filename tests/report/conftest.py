@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from planner.api.recommended import search_plan
+from planner.api.reports import gather_report
 from planner.question import load_setup
 from planner.report.html.page import html_page
 from planner.report.plan_report import PlanReport
+from planner.training_time.goal import goal
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>$title ${x} \u2028'\"&amp;"
 
@@ -21,7 +23,8 @@ def small_report(*, curve: bool = False, **restrictions: Any) -> PlanReport:
         load_setup("llama-13b", "dgx-a100-80gb"), gpus=16, global_batch=128, precision="bf16", attention="flash2",
         **restrictions,
     )  # fmt: skip
-    made = plan.gathered("planner recommend llama-13b", curve=curve, tokens=1e11, loss=None)
+    aim = goal(plan.setup.model, tokens=1e11) if curve else None
+    made = gather_report(plan, command="planner recommend llama-13b", aim=aim)
     exports = [
         {"name": "Plan", "file": "plan.json", "text": '{"dp": 1}\n', "notes": []},
         {"name": "Other", "file": "other.sh", "text": "run me\n", "notes": ["not all is said"]},
@@ -60,7 +63,7 @@ def asked_why() -> PlanReport:
     """A report that was asked why the best is not otherwise."""
     plan = search_plan(load_setup("llama-13b", "dgx-a100-80gb"), gpus=16, global_batch=128)
     answers = [plan.why("tp=4,recompute=full"), plan.why("tp=3")]
-    return plan.gathered("planner recommend", curve=False, tokens=None, loss=None, answers=answers)
+    return gather_report(plan, command="planner recommend", aim=None, answers=answers)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from planner.api.recommended import search_plan
+from planner.api.reports import gather_report
 from planner.question import load_setup
 from planner.report.html.page import html_page, script_json
 from planner.report.html.record import report_record
@@ -132,7 +133,7 @@ def test_unverified_hardware_has_a_wide_interval_and_says_so():
     plan = search_plan(
         replace(asked, cluster=replace(asked.cluster, accelerator=unknown)), gpus=16, global_batch=128, tp=[2], pp=[4]
     )
-    record = report_record(plan.gathered("planner", curve=False, tokens=None, loss=None))
+    record = report_record(gather_report(plan, command="planner", aim=None))
     assert record["layouts"]
     assert all(x["interval_s"][1] > 1.25 * x["interval_s"][0] for x in record["layouts"])
     assert "unverified" in record["accuracy"]["sentence"]
