@@ -69,7 +69,7 @@ def test_fewest_names_what_fits_and_what_keeps_a_deadline():
     assert done.returncode == 0, done.stderr
     for text in (
         "GPUs keep 30 days; of the numbers tried none below does",
-        "fewest on which a layout fits",
+        "the fewest GPUs on which a layout fits: ",
         "in 80 % of cases",
         "nothing fits",
     ):
