@@ -59,10 +59,10 @@ def test_the_one_to_run_is_plain_and_can_not_be_told_apart_from_the_fastest(plan
 
 def test_unusual_choices_are_counted():
     layouts = Layouts.of(
-        pp=[1, 2, 2, 2], schedule=["1f1b", "1f1b", "zb-v", "interleaved"], virtual_stages=[1, 1, 2, 2],
-        cp=[1, 1, 1, 4], global_batch=8,
+        pp=[1, 2, 2, 2, 2, 2], schedule=["1f1b", "1f1b", "zb-v", "interleaved", "interleaved", "interleaved"],
+        virtual_stages=[1, 1, 2, 2, 12, 33], cp=[1, 1, 1, 4, 1, 1], global_batch=8,
     )  # fmt: skip
-    assert unusual(layouts).tolist() == [0, 0, 2, 3]
+    assert unusual(layouts).tolist() == [0, 0, 2, 3, 1, 3]
 
 
 def test_any_framework_is_no_slower_and_is_named_where_it_is_faster(plan):

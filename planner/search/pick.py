@@ -12,17 +12,20 @@ from planner.step.estimate import Estimate
 
 SURE = 0.01  # of not fitting: less tells nothing apart
 USUAL_SCHEDULES = ("1f1b", "interleaved")
+USUAL_CHUNKS = 12  # virtual stages of a rank: 96 % of the measured runs that have several have at most so many
 
 
 def unusual(layouts: Layouts) -> Ints:
     """How many choices of each layout are not the usual ones, shape (n,).
 
     Each doubling of the context-parallel ranks counts as one: it cuts a sequence into shorter pieces and spreads a
-    ring over more nodes, both further from what published runs have measured.
+    ring over more nodes, both further from what published runs have measured. So does each doubling of virtual stages
+    beyond `USUAL_CHUNKS`.
     """
     usual = np.array([name in USUAL_SCHEDULES for name in layouts.schedule_names])
     count = ((layouts.pp > 1) & ~usual[layouts.schedule]).astype(np.int64)
     count += np.ceil(np.log2(layouts.cp)).astype(np.int64)
+    count += np.ceil(np.log2(np.maximum(layouts.virtual_stages / USUAL_CHUNKS, 1.0))).astype(np.int64)
     for choice in CHOICES.values():
         if choice.risky:
             count += getattr(layouts, choice.name) != choice.default

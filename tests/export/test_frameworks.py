@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from planner.base.errors import LayoutError, OutputError, UnknownNameError
 from planner.choices.pipeline_layout import parse_pipeline_layout, pipeline_layout_text
 from planner.exporters.plan_export import ALIASES, TARGETS, Export, export_plan, get_target
-from planner.hardware import load_cluster, load_framework
+from planner.hardware import load_cluster, load_framework, profile_names
 from planner.layouts import GradDtype, Layouts, OptimizerKind, Precision, Recompute, Split
 from planner.models import load_model
 from planner.plan_file import SavedPlan
@@ -559,3 +559,11 @@ def test_torchtitan_passes_one_micro_batch_after_another():
         schedules = get_target(name).only(what_is_fixed()).schedule
         assert "layered" not in schedules
         assert {"1f1b", "interleaved", "modular"} <= set(schedules)
+
+
+def test_no_framework_of_compiled_layers_splits_a_backward_pass():
+    frameworks = [load_framework(name) for name in profile_names("frameworks")]
+    compiled = [one for one in frameworks if one.compiled_layers]
+    assert compiled
+    assert not any(get_schedule(name).splits_backward for one in compiled for name in one.runs.schedule)
+    assert all(one.runs.schedule for one in compiled)
