@@ -12,7 +12,17 @@ from planner.base.files import is_path
 from planner.hardware.framework import Framework
 from planner.hardware.framework_choices import Unstated
 from planner.hardware.machines import Accelerator, Cluster, Efficiency, Link
-from planner.hardware.read import WITH, Changes, load_record, nested, profile_names, profile_table, read_profile, under
+from planner.hardware.read import (
+    WITH,
+    Changes,
+    load_record,
+    nested,
+    profile_figures,
+    profile_names,
+    profile_table,
+    read_profile,
+    under,
+)
 
 
 def load_efficiency(name: str, *, beside: Path | None = None, changes: Changes | None = None) -> Efficiency:
@@ -114,23 +124,19 @@ def cluster_figures(name: str, *, network: str | None = None) -> dict[str, float
 
     Raises as `load_efficiency`.
     """
-    from planner.hardware.schema import figures
-
     f, path = read_profile("clusters", Cluster, name, None, None, CLUSTER_NAMES)
     accelerator, at = read_profile("accelerators", Accelerator, f["accelerator"], path.parent, None, ("efficiency",))
     efficiency, _ = read_profile("efficiency", Efficiency, accelerator["efficiency"], at.parent)
     wire, beside = (f["network"], path.parent) if network is None else (network, None)
     files = {
-        "": f, "accelerator": accelerator, "accelerator.efficiency": efficiency,
-        "node_link": read_profile("links", Link, f["node_link"], path.parent)[0],
-        "network": read_profile("links", Link, wire, beside)[0],
-        "host_link": read_profile("links", Link, f["host_link"], path.parent)[0],
+        "": (Cluster, f), "accelerator": (Accelerator, accelerator), "accelerator.efficiency": (Efficiency, efficiency),
+        "node_link": (Link, read_profile("links", Link, f["node_link"], path.parent)[0]),
+        "network": (Link, read_profile("links", Link, wire, beside)[0]),
+        "host_link": (Link, read_profile("links", Link, f["host_link"], path.parent)[0]),
     }  # fmt: skip
-    return {f"{p}.{k}".lstrip("."): figure["value"] for p, file in files.items() for k, figure in figures(file)}
+    return {f"{p}.{k}".lstrip("."): value for p, of in files.items() for k, value in profile_figures(*of).items()}
 
 
 def framework_figures(name: str) -> dict[str, float]:
     """Every figure of a framework profile by its name, in the profile's units; raises as `load_efficiency`."""
-    from planner.hardware.schema import figures
-
-    return {key: figure["value"] for key, figure in figures(read_profile("frameworks", Framework, name, None)[0])}
+    return profile_figures(Framework, read_profile("frameworks", Framework, name, None)[0])

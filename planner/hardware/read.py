@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from planner.base.errors import FileFormatError, UnknownNameError, shown
 from planner.base.files import is_path, read_toml, shipped_folder, validate
 from planner.base.lookup import same_name, server_of
-from planner.hardware.declared import Declared
+from planner.hardware.declared import Declared, declared
 
 Changes = Mapping[str, Any]
 """Fields and their new values, nested like the files that they stand in: a number for a figure, in the profile's unit;
@@ -181,6 +181,18 @@ def _figure(file: Mapping[str, Any], f: Field[Any], d: Declared, known: dict[str
         value = d.default * scale * (known[d.each] if d.each else 1)
         return value > 0 if d.flag else value, {key: f"default: {d.because}"}
     return {} if d.keys else None, {}
+
+
+def profile_figures(record: type, file: Mapping[str, Any]) -> dict[str, float]:
+    """The figures of a checked profile by dotted name, in its units; of those that it does not state the defaults."""
+    from planner.hardware.schema import figures
+
+    out = {key: figure["value"] for key, figure in figures(file)}
+    for name, (_, d) in declared(record).items():
+        keys = d.names(name)
+        if d.default is not None and all(file[key] is None for key in keys):
+            out[next(iter(keys))] = d.default * (out[d.each] if d.each else 1)
+    return out
 
 
 def over_base(path: Path, data: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:

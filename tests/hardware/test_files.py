@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import planner
 from planner.base.errors import FileFormatError, PlannerError, UnknownNameError
-from planner.hardware import Framework, load_accelerator, load_cluster, load_framework, load_link
+from planner.hardware import Framework, cluster_figures, load_accelerator, load_cluster, load_framework, load_link
 from planner.hardware.declared import declared
 
 ACCELERATOR = """
@@ -325,3 +325,14 @@ def test_an_architecture_says_which_kernels_it_runs_whatever_its_name(tmp_path):
     (tmp_path / "mine.toml").write_text('name = "mine"\nbase = "ampere"\nattention_kernels = ["flash9"]\n')
     with pytest.raises(FileFormatError, match="attention_kernels"):
         load_cluster(str(tmp_path / "node.toml"))
+
+
+def test_a_default_for_each_gpu_is_a_figure_like_those_that_a_profile_states():
+    """0.15 GB/s of storage for each GPU, as BLOOM's checkpoints were written, where a profile says nothing."""
+    for name, gpus in (("dgx-h100", 8), ("dgx-2-v100", 16), ("gb200-nvl72", 72)):
+        cluster = load_cluster(name)
+        assert cluster.gpus_per_node == gpus
+        assert cluster.storage_bandwidth_bytes_per_s == pytest.approx(0.15e9 * gpus)
+        assert cluster_figures(name)["storage_bandwidth_gbyte_per_s"] == pytest.approx(0.15 * gpus)
+        assert "BLOOM" in cluster.sources["storage_bandwidth_gbyte_per_s"]
+    assert cluster_figures("workstation-cpu")["storage_bandwidth_gbyte_per_s"] == 0.5  # its profile's own
