@@ -136,7 +136,7 @@ def told_lines(found: Anchor) -> list[str]:
     record = anchor_record(found)
     changes = record["time_change"]
     told = [
-        f"{KINDS[kind]} {x['change']:+.1%} (within {1.28 * x['deviation']:.1%})"
+        f"{KINDS[kind]} {x['change']:+.1%} (within {NORMAL_80 * x['deviation']:.1%})"
         for kind, x in changes.items() if x["told"]
     ]  # fmt: skip
     rest = [KINDS[kind] for kind, x in changes.items() if not x["told"]]

@@ -93,9 +93,8 @@ def targets_and_files(exports: list[str]) -> list[tuple[Target, Path]]:
 
 
 def check_base(base: str | None, frameworks: list[str]) -> None:
-    """Nothing, if a recipe is for one of these frameworks, or none is given.
-
-    Raises UnknownNameError for an unknown framework, InputError if none of them builds on one.
+    """Raises InputError if a recipe is given and none of these frameworks builds on one; UnknownNameError for an
+    unknown framework.
     """
     if base is None:
         return

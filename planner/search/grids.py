@@ -245,15 +245,14 @@ def _advance(
         waiting.rows.append((table[:, some], ok.take(some, -1)))
         waiting.legal += len(some)
     most = max(chunk // waiting.each, 1)
-    if waiting.legal < most:
+    whole = waiting.legal // most * most
+    if not whole:
         return
     every = _Rows.of(axes, waiting)
-    start = 0
-    while waiting.legal - start >= most:
+    for start in range(0, whole, most):
         part = slice(start, start + most)
         yield replace(every, table=every.table[:, part], legal=every.legal[..., part]).grid(cluster, shared)
-        start += most
-    waiting.rows, waiting.legal = [(every.table[:, start:], every.legal[..., start:])], waiting.legal - start
+    waiting.rows, waiting.legal = [(every.table[:, whole:], every.legal[..., whole:])], waiting.legal - whole
 
 
 def _rows(waiting: list[tuple[int, Family]]) -> Ints:

@@ -7,6 +7,7 @@ import numpy as np
 
 from planner.base.arrays import Ints
 from planner.base.errors import InputError
+from planner.sweeps.columns import FITS
 from planner.sweeps.results import LARGER_IS_BETTER, Results
 
 
@@ -53,7 +54,7 @@ def grid(results: Results, x: str, y: str, value: str, by: str | None = None) ->
     text = str(results.table.field(value).type) in ("string", "bool")
     best_by = results.column(by or ("time" if text else value))
     score = results.numbers(best_by) * (-1.0 if best_by in LARGER_IS_BETTER else 1.0)
-    score[np.array([s != "fits" for s in results.values("status")])] = np.nan
+    score[np.array([s != FITS for s in results.values("status")])] = np.nan
     if not np.isfinite(score).any():
         raise InputError(f"nothing to draw: no case with a layout that fits has a value of {best_by}")
     x_of, y_of = results.values(x), results.values(y)

@@ -142,7 +142,7 @@ def read_results(path: Path) -> pa.Table:
 
 
 def _check_columns(path: Path, table: pa.Table) -> None:
-    """Nothing, if the columns that every sweep has are there, each once and of its kind, and no axis has a gap."""
+    """Raises FileFormatError unless every sweep's columns are there, once and of their kind, and no axis has a gap."""
     names = table.column_names
     for column in (Column("case", "int64", "", ""), *AXES.values(), *ANSWER):
         if column.name in names or column.name != "design":

@@ -150,7 +150,7 @@ def _remove(path: Path) -> None:
 
 
 def _check(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Nothing, if the folder is new or holds parts of the same sweep; then the manifest is in place."""
+    """Puts the manifest in place. Raises InputError if the folder holds parts of another sweep or other versions."""
     path = folder / MANIFEST
     if not path.exists():
         # Killed before the manifest was written, or while the folder was removed: nothing in it counts.

@@ -158,15 +158,10 @@ def _alone(case: SitesCase, gpus: int) -> SiteWay:
     return SiteWay(name="", gpus=gpus, compute_s=step, step_s=step, layouts=found.layouts)
 
 
-def _slowest_site(case: SitesCase) -> Estimate:
-    """The best layout of the site whose step is longest."""
-    parts = sorted(set(zip(case.sites.gpus, case.sites.batches(case.batch), strict=True)))
-    return max((case.best(*part) for part in parts), key=lambda found: float(found.step_time_s[0]))
-
-
 def _data_parallel(case: SitesCase, name: str) -> SiteWay:
-    """Each site trains a copy on its part of the batch."""
-    found = _slowest_site(case)
+    """Each site trains a copy on its part of the batch; all wait for the one whose best layout's step is longest."""
+    parts = sorted(set(zip(case.sites.gpus, case.sites.batches(case.batch), strict=True)))
+    found = max((case.best(*part) for part in parts), key=lambda one: float(one.step_time_s[0]))
     exchange = exchanges(case, int(found.layouts.micro_batches[0]))[name]
     step, sites, links = float(found.step_time_s[0]), len(case.sites.gpus), case.sites
     travel = float(share_s(exchange, case.parameters, sites, links.slowest_bytes_per_s, links.latency_s))

@@ -144,19 +144,12 @@ def schedule_of(layouts: Layouts) -> Sized:
 
 
 def _check_fits(order: Order, schedule: Schedule, pipe: Pipeline, num_layers: int) -> None:
-    """Nothing, if a user's schedule has the layout's ranks, micro-batches and slices, and stages that share the layers.
-
-    So must it have the head's passes where, and only where, the layout's schedule lets ranks share the head.
-
-    Raises:
-        ScheduleError: it has not.
+    """Raises ScheduleError unless a user's schedule has the layout's ranks, micro-batches and slices, stages that share
+    the layers, and the head's passes where, and only where, the layout's schedule lets ranks share the head.
     """
     stages, m, k = (int(x.max()) + 1 for x in (order.stage, order.micro_batch, order.slice))
-    for name, has, wanted in (
-        ("ranks", order.ranks, pipe.p),
-        ("micro-batches", m, pipe.m),
-        ("sequence slices", k, pipe.k),
-    ):
+    sizes = {"ranks": (order.ranks, pipe.p), "micro-batches": (m, pipe.m), "sequence slices": (k, pipe.k)}
+    for name, (has, wanted) in sizes.items():
         if has != wanted:
             raise ScheduleError(f"the schedule has {has} {name}; the layout has {wanted}")
     if bool(np.any(order.kind >= KINDS.index("S"))) != (schedule.barriers > 0):
