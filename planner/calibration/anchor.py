@@ -76,8 +76,13 @@ class Update:
 
     def half_width(self, slopes: Array, share: float = 0.8) -> Array:
         """Half width of a new run's error in logarithms, (n,). slopes: of its step time by the figures, (n, 6)."""
-        variance = np.einsum("ni,ij,nj->n", slopes, self.covariance, slopes) + self.before.noise**2
+        variance = open_variance(self.covariance, slopes) + self.before.noise**2
         return np.asarray(t_quantile((1.0 + share) / 2.0, self.freedom) * self.scale * np.sqrt(variance))
+
+
+def open_variance(covariance: Array, slopes: Array) -> Array:
+    """The figures' part of the variance of log step times, shape (n,); slopes: of these by the figures, (n, 6)."""
+    return np.asarray(np.einsum("ni,ij,nj->n", slopes, covariance, slopes))
 
 
 def update(slopes: Array, error: Array, before: Spread) -> Update:

@@ -11,7 +11,7 @@ import numpy as np
 
 from planner.base.arrays import Array
 from planner.base.errors import InputError, LayoutError
-from planner.calibration.anchor import AnchoredSetup, layout_slopes
+from planner.calibration.anchor import AnchoredSetup, layout_slopes, open_variance
 from planner.layouts import Layouts
 from planner.search import Recommendation
 from planner.search import recommend as search
@@ -46,11 +46,6 @@ def known_after(covariance: Array, slopes: Array, noise: float) -> Array:
     """The figures' covariance once a run is known whose log step time moves so with them, shape (6,)."""
     across = covariance @ slopes
     return np.asarray(covariance - np.outer(across, across) / (slopes @ across + noise**2))
-
-
-def open_variance(covariance: Array, slopes: Array) -> Array:
-    """The figures' part of the variance of log step times, shape (n,)."""
-    return np.asarray(np.einsum("ni,ij,nj->n", slopes, covariance, slopes))
 
 
 def best_two(covariance: Array, noise: float, candidates: Array, targets: Array) -> tuple[int, int]:

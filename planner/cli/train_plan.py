@@ -121,7 +121,8 @@ def _task(model: Transformer, row: dict[str, Any], schedule: Schedule, pipe: Pip
     import numpy as np
 
     from planner.layouts import Recompute, choice
-    from planner.trainer.task import Task
+    from planner.trainer.scaled import scaled_model
+    from planner.trainer.task import Task, check_model
 
     if choices.precision not in PRECISIONS:
         raise InputError(f"precision is {choices.precision!r}; allowed: {', '.join(PRECISIONS)}")
@@ -130,9 +131,10 @@ def _task(model: Transformer, row: dict[str, Any], schedule: Schedule, pipe: Pip
     if model.num_experts and row["tp"] > 1 and row["etp"] > 1:
         raise LayoutError(f"etp is {row['etp']}; the trainer keeps experts whole: set etp 1 in the plan")
     order = schedule.order(pipe) if schedule.synchronous else schedule.steps_order(pipe, choices.steps)
-    shape = _shape(
-        model, choices.scale, row["tp"], int(order.stage.max()) + 1, pipe.k * 2 * row["cp"], row["ulysses"], row["ep"]
-    )
+    check_model(model)
+    shape, stages, slices = model, int(order.stage.max()) + 1, pipe.k * 2 * row["cp"]
+    if choices.scale != "full":
+        shape = scaled_model(model, choices.scale, row["tp"], stages, slices, row["ulysses"], row["ep"])
     if not schedule.synchronous:
         shape = replace(shape, tied=False)  # ranks update on their own: they can't share the embedding
     return Task(
@@ -147,14 +149,6 @@ def _task(model: Transformer, row: dict[str, Any], schedule: Schedule, pipe: Pip
         offload_layers=row["offload_layers"],
         offload_fraction=row["offload_fraction"] if row["offload_optimizer"] else 0.0,
     )  # fmt: skip
-
-
-def _shape(model: Transformer, scale: str, tp: int, stages: int, slices: int, ulysses: int, ep: int) -> Transformer:
-    from planner.trainer.scaled import scaled_model
-    from planner.trainer.task import check_model
-
-    check_model(model)
-    return model if scale == "full" else scaled_model(model, scale, tp, stages, slices, ulysses, ep)
 
 
 def _pipeline(schedule: Schedule, row: dict[str, Any], chosen: int | None) -> Pipeline:

@@ -5,7 +5,6 @@ One parameter may stand for several options. And the common question is three wo
 arguments say the model, so beside them the words may begin with the cluster.
 """
 
-import functools
 import inspect
 import os
 from collections.abc import Callable, Iterable
@@ -137,7 +136,7 @@ def positional(command: Command) -> Command:
     named = [name for name in SAYS if name in signature.parameters]
     needed = [name for name in named if signature.parameters[name].default is inspect.Parameter.empty]
 
-    @functools.wraps(command)
+    @wraps(command)
     def with_words(**given: Any) -> None:
         if given.get("megatron_args") is not None and given["cluster"] is None:
             given |= _without_model(given)

@@ -79,10 +79,8 @@ class Adam(Optimizer):
     weight_decay: float = 0.0
     states: dict[str, State] = field(default_factory=dict)
 
-    @property
-    def state_names(self) -> tuple[str, ...]:
-        """The two moments'."""
-        return ("m", "v")
+    state_names = ("m", "v")
+    """The two moments."""
 
     def update(self, xp: Any, name: str, w_k: Array, g_k: Array, decays_k: Array, step: int) -> None:
         """See `Optimizer`."""

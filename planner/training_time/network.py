@@ -163,8 +163,7 @@ def curve(case: NetworkCase) -> NetworkCurve:
     for _ in range(2 if k else 0):
         middle = float(f"{(low * high) ** 0.5:.3g}")
         low, high = (low, middle) if step_s(middle) <= (1.0 + NEAR) * least[-1] else (middle, high)
-    enough = high
-    return NetworkCurve(values=values, step_s=least, layouts=winners.take(pick), enough=enough)
+    return NetworkCurve(values=values, step_s=least, layouts=winners.take(pick), enough=high)
 
 
 @dataclass(frozen=True, kw_only=True)

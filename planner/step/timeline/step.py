@@ -196,14 +196,9 @@ class PreparedStep:
 
 
 def prepare(
-    costs: StepCosts,
-    schedule: Schedule,
-    pipe: Pipeline,
-    order: Order,
-    *,
-    steps: int = 1,
+    costs: StepCosts, schedule: Schedule, pipe: Pipeline, order: Order, *, steps: int = 1,
     slices: SliceLoads | None = None,
-) -> PreparedStep:
+) -> PreparedStep:  # fmt: skip
     """One order of so many steps, timed operation by operation. share: of the busiest rank's parameters."""
     k = pipe.k
     loads = stage_loads(costs, int(order.stage.max()) + 1)
