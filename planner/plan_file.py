@@ -35,7 +35,6 @@ class SavedPlan:
     """A question and the layout chosen for it.
 
     layouts: a table of one, legal. record: the layout's own record in the file: its figures, where it has some.
-    gpus_per_node: of the cluster.
     """
 
     setup: Setup

@@ -19,10 +19,10 @@ FP32_BYTES = 4.0
 class ExistingRun:
     """A run that exists, as planner sees it.
 
-    question: the model, the cluster, and the framework's profile with what the run has turned off.
-    layouts: a table of one. profile: the framework with everything on. switches: what would turn on each thing that is
-    off, by the fields of the profile. notes: what was assumed, or can't be seen by the model. unknown: arguments that
-    were not understood. ignored: how many were understood to change neither time nor memory.
+    setup: the framework's profile is without what the run has turned off; profile: the same with everything on.
+    layouts: a table of one. switches: what would turn on each thing that is off, with the profile's fields. notes: what
+    was assumed, or can't be seen by the model. unknown: arguments that were not understood. ignored: how many were
+    understood to change neither time nor memory.
     """
 
     title: str

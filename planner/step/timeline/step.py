@@ -37,11 +37,10 @@ Sized = tuple[Schedule, Pipeline]
 class StepSimulation:
     """A simulated step: the schedule's timeline and what surrounds it, by rank, seconds of shape (p,).
 
-    steps: how many the timeline shows, more than one where the pipeline is never drained.
-    gather_end_s: when a rank's first forward may start; reduce_s, tied_s: its gradients' reduction and
-    the tied embedding's; reduce_start_s, reduce_end_s: when they run;
-    update_end_s: its update. held_bytes: activations after each operation's start, (n,); static_bytes: the rest, (p,).
-    moved_s: a stage's activations to the host, and again back, shape (stages,).
+    steps: how many the timeline shows, more than one where the pipeline is never drained. gather_s: the gather of a
+    rank's parameters, gather_hidden_s: what of it hides; reduce_s, tied_s: its gradients' reduction and the tied
+    embedding's. held_bytes: activations after each operation's start, (n,); static_bytes: the rest, (p,). moved_s: a
+    stage's activations to the host, and again back, shape (stages,).
     """
 
     schedule: Schedule
