@@ -25,7 +25,7 @@ class Field:
     """A field of the question.
 
     among: the names that it may have; None where it is no name. read: the text as an argument of the API.
-    argument: it goes to `planner.recommend` by its name. option: what the command line calls it.
+    argument: it goes to `planner.recommend` by its name. option: what the command line calls it, unless by its name.
     """
 
     name: str
@@ -115,25 +115,24 @@ FIELDS: Mapping[str, Field] = {f.name: f for f in (
     *(Field(name=name, label=label, says="", group=FIGURES, kind="decimal", read=partial(decimal, name), argument=False)
       for name, label in CHANGED.items()),
     Field(name="max_memory_gib", label="Most GiB per GPU", says="A cap on predicted memory.", group=ROOM,
-          read=lambda text: decimal("max_memory_gib", text), option="--max-memory"),
+          read=partial(decimal, "max_memory_gib"), option="--max-memory"),
     Field(name="headroom_gib", label="Free GiB per GPU", says="Memory that stays free.", group=ROOM,
-          read=lambda text: decimal("headroom_gib", text), option="--headroom"),
+          read=partial(decimal, "headroom_gib"), option="--headroom"),
     Field(name="fit_chance", label="Chance of fitting", says="At least, 0 to 1; 0.95 unless a cap is given.",
-          group=ROOM, read=lambda text: decimal("fit_chance", text), option="--fit-chance"),
+          group=ROOM, read=partial(decimal, "fit_chance")),
     Field(name="allow_offload", label="Allow states and activations in host memory", says="", group=ROOM, read=_on,
-          kind="flag", option="--allow-offload"),
+          kind="flag"),
     Field(name="precision", label="Precision", says="Else the GPU's usual one.", group=MORE,
-          among=lambda: names(Precision), option="--precision"),
+          among=lambda: names(Precision)),
     Field(name="attention", label="Attention kernel", says="Else the GPU's best.", group=MORE,
-          among=lambda: names(Attention), option="--attention"),
+          among=lambda: names(Attention)),
     Field(name="framework", label="Framework", says="Else the one that is usual on the cluster.", group=MORE,
-          among=lambda: [*dict.fromkeys((*profile_names("frameworks"), *TARGETS))], option="--framework"),
+          among=lambda: [*dict.fromkeys((*profile_names("frameworks"), *TARGETS))]),
     Field(name="objective", label="Objective", says="Time, throughput and cost give one order.", group=MORE,
-          among=lambda: list(OBJECTIVES), option="--objective"),
-    Field(name="any_framework", label="Also what the framework lacks", says="", group=MORE, read=_on, kind="flag",
-          option="--any-framework"),
+          among=lambda: list(OBJECTIVES)),
+    Field(name="any_framework", label="Also what the framework lacks", says="", group=MORE, read=_on, kind="flag"),
     Field(name="allow_async", label="Also schedules that change the training", says="", group=MORE, read=_on,
-          kind="flag", option="--allow-async"),
+          kind="flag"),
 )}  # fmt: skip
 """Fields by name, in the order of the form."""
 

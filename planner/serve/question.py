@@ -58,7 +58,8 @@ class AskedQuestion:
         for name, value in figures_of(texts).items():
             words += ["--figure", f"{name}={value:.12g}"]
         for name, value in self.given.items():
-            option = FIELDS[name].option if name in FIELDS else f"--{name.replace('_', '-')}"
+            own = FIELDS[name].option if name in FIELDS else ""
+            option = own or f"--{name.replace('_', '-')}"
             if isinstance(value, bool):
                 words += [option if value else f"--no-{option[2:]}"]
             elif name == "exclude":
