@@ -51,12 +51,9 @@ def faster_elsewhere(setup: Setup, found: Recommendation, free: Sequence[str]) -
     request, tp = found.request, found.estimate.layouts.tp[found.best]
     only: dict[str, Any] = {**lacks, "tp": tuple(np.unique(tp).tolist())}
     worth = WORTH_SAYING * float(found.estimate.step_time_s[found.best[0]])
-    try:
-        other = replace(request, fixed=replace(request.fixed, **only))
-        wider = search(setup, **other.question, top=1, plainest=True, reach_s=worth)
-    except LayoutError:  # nothing is that fast
-        return None
-    if not len(wider.best) or allows(request.fixed, wider.estimate.layouts.take(wider.best[:1]))[0]:
+    other = replace(request, fixed=replace(request.fixed, **only))
+    wider = _searched(setup, other, plainest=True, reach_s=worth)
+    if wider is None or allows(request.fixed, wider.estimate.layouts.take(wider.best[:1]))[0]:
         return None  # the plainest of the wider search is one that the framework runs
     best = LayoutEstimate(setup, wider.estimate, int(wider.best[0]))
     return best if best.step_time_s < worth else None
@@ -76,11 +73,8 @@ def better_batch(setup: Setup, found: Recommendation) -> dict[str, Any] | None:
         return None
     other = near[-1]  # which most can share
     whole = (found.estimate.step_time_s[found.best[0]] / batch) * other
-    try:
-        best = search(setup, **request.sized(gpus, other).question, top=1, plainest=True, reach_s=float(whole))
-    except LayoutError:  # nothing is that fast
-        return None
-    if not len(best.best):
+    best = _searched(setup, request.sized(gpus, other), plainest=True, reach_s=float(whole))
+    if best is None:
         return None
     saved = 1.0 - float(best.estimate.step_time_s[best.best[0]] / whole)
     return {"global_batch": other, "saves_per_sequence": saved} if saved > EQUAL else None
@@ -89,26 +83,24 @@ def better_batch(setup: Setup, found: Recommendation) -> dict[str, Any] | None:
 def fewest_gpus(setup: Setup, request: Request) -> int | None:
     """The fewest of 2, 4, 8, ... times a question's GPUs on which a layout fits; None where it fits on none."""
     for gpus in (request.gpus << k for k in range(1, DOUBLINGS + 1)):
-        try:
-            found = search(setup, **request.sized(gpus, request.global_batch).question, top=1, objective="memory")
-        except (InputError, LayoutError):  # more GPUs than the cluster has, or a number that nothing divides
-            continue
-        if len(found.best):
+        if _searched(setup, request.sized(gpus, request.global_batch), objective="memory") is not None:
             return gpus
     return None
 
 
 def fits_with(setup: Setup, request: Request) -> list[str]:
     """The options that take less memory with each of which alone a layout fits, where none does without."""
-    out = []
-    for option, fixed in _lighter(request.fixed):
-        try:
-            found = search(setup, **replace(request, fixed=fixed).question, top=1, objective="memory")
-        except (InputError, LayoutError):  # not of this precision, or of these adapters
-            continue
-        if len(found.best):
-            out.append(option)
-    return out
+    lighter = [(option, replace(request, fixed=fixed)) for option, fixed in _lighter(request.fixed)]
+    return [option for option, asked in lighter if _searched(setup, asked, objective="memory") is not None]
+
+
+def _searched(setup: Setup, request: Request, **how: Any) -> Recommendation | None:
+    """What a search finds; None where it finds nothing: too many GPUs, nothing legal, or nothing that fast."""
+    try:
+        found = search(setup, **request.question, top=1, **how)
+    except (InputError, LayoutError):
+        return None
+    return found if len(found.best) else None
 
 
 def _lighter(fixed: Fixed) -> Iterator[tuple[str, Fixed]]:

@@ -273,13 +273,10 @@ def training_arguments(job: Job) -> Arguments:
 def attention_backend(job: Job) -> str:
     """Megatron-Core's word for the kernel; auto for the GPU's best, which Transformer Engine then chooses.
 
-    `flash` would turn cuDNN's kernels off, which alone have learned sinks (GPT-OSS), and heads of unlike width on
-    Blackwell (DeepSeek-V3); Transformer Engine, attention/dot_product_attention/utils.py.
+    `flash` turns cuDNN's kernels off, which alone have GPT-OSS's sinks, and DeepSeek-V3's heads on Blackwell.
     """
-    kernel = job.row["attention"]
-    if not kernel.startswith("flash"):
-        return "unfused"
-    return "auto" if kernel == default_attention(job.cluster).name.lower() else "flash"
+    kernel, best = job.row["attention"], default_attention(job.cluster).name.lower()
+    return "unfused" if not kernel.startswith("flash") else "auto" if kernel == best else "flash"
 
 
 def check_rules(job: Job) -> None:
