@@ -14,7 +14,7 @@ import pytest
 from benchmarks.folds import folds
 from planner.base.errors import FileFormatError, InputError, UnknownNameError
 from planner.calibration.figures import FittedFigure, figures_of, parameters_of, predict_with
-from planner.calibration.fit import fit_figures
+from planner.calibration.fit import ROBUST, fit_figures, jacobian_at_start
 from planner.calibration.identified import LEAST_TOLD, calibrate, told
 from planner.calibration.profile_files import fitted_profiles, profile_text, write_profiles
 from planner.calibration.selection import select
@@ -40,7 +40,9 @@ def true_value(f: FittedFigure) -> float:
 def made_with(seed: int, runs: list[MeasuredRun]) -> tuple[list[str], list[MeasuredRun]]:
     """What the runs tell, by label, and the runs as measured where these figures are moved, but for a little noise."""
     chosen = select(runs)
-    moved = calibrate(*chosen.problem()).fit.figures
+    problem, figures = chosen.problem()
+    share = told(jacobian_at_start(problem, figures), ROBUST**2 * float(np.mean(problem.weight**2)))
+    moved = [f for f, x in zip(figures, share, strict=True) if x >= LEAST_TOLD]
     times = predict_with(moved, np.array([true_value(f) for f in moved]), runs, chosen.base).step_time_s
     times = times * np.exp(NOISE * np.random.default_rng(seed).standard_normal(len(runs)))
     made = [replace(r, cells=r.cells | {"step_time_s": float(t)}) for r, t in zip(runs, times, strict=True)]
