@@ -54,13 +54,13 @@ def _of_experts(its_traits: Any) -> bool:
 def _variance(known: HeldOut, its_traits: Any) -> tuple[Array, Array]:
     """Variance that the traits add between each known run and one of such traits, two of shape (runs,).
 
-    First as if nothing had them. Then what is left of each trait's, s^2, by the n known publications that have it too:
-    s^2 p^2 / (p^2 + n s^2), where an error of a publication has variance p^2 of its own.
+    First as if nothing had them. Then what is left of each trait's, s^2, by n known publications that have it, but one,
+    which alone tells nothing of how they differ: s^2 p^2 / (p^2 + n s^2), where a publication's errors vary by p^2.
     """
     has = known.traits == np.asarray(its_traits)
     of_trait, own = np.split(spreads(experts=_of_experts(its_traits)) ** 2, [-1])
     publications = np.array([np.count_nonzero(np.bincount(known.numbers[1][column])) for column in has.T])
-    left = own * of_trait / (own + publications * of_trait)
+    left = own * of_trait / (own + np.maximum(publications - 1, 0) * of_trait)
     return np.asarray(~has @ of_trait), np.asarray(~has @ left)
 
 
