@@ -396,7 +396,7 @@ def test_a_run_has_the_loss_that_its_source_says(reference_runs):
 
 def test_every_profile_of_megatron_core_may_shard_all_states_without_a_pipeline():
     """A profile inherits what runs of its base are taken to have run."""
-    kinds = ("megatron-core", "megatron-bridge", "nemo", "primus", "fsdp", "torchtitan", "transformers")
+    kinds = ("megatron-core", "megatron-bridge", "nemo", "primus", "fsdp", "jax", "torchtitan", "transformers")
     core = [n for n in profile_names("frameworks") if n.startswith(kinds)]
     assert len(core) >= 8
     stages = {name: load_framework(name).unstated.zero for name in profile_names("frameworks")}
