@@ -25,7 +25,8 @@ BELIEVE = {
     (
         "hopper",
         False,
-    ): "within 5 % with Megatron-Core, NeMo or FSDP; 12 % with torchtitan, OLMo-core or Pax; 15 % on GH200; MaxText's 70B takes 10 to 25 % less; 20 % in fp8 outside NVIDIA's "
+    ): "within 5 % with Megatron-Core, NeMo or FSDP; 12 % with torchtitan, OLMo-core or Pax; "
+    "15 % on GH200; MaxText's 70B takes 10 to 25 % less; 20 % in fp8 outside NVIDIA's "
     "recipes",
     ("blackwell", False): "within 10 %; torchtitan within 15 %",
     ("blackwell-ultra", False): "within 10 %",
