@@ -11,12 +11,22 @@ from tests.commands import planner
 ASK = ["recommend", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "16", "--global-batch", "64"]
 
 
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("plans") / "plan.json"
-    done = planner(*ASK, "--pp", "4", "--schedule", "zb-h1", "--tp", "2", "--save", str(path))
+def saved_with(schedule: str, folder: Path) -> Path:
+    path = folder / "plan.json"
+    done = planner(*ASK, "--pp", "4", "--schedule", schedule, "--tp", "2", "--save", str(path))
     assert done.returncode == 0, done.stderr
     return path
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> Path:
+    return saved_with("zb-h1", tmp_path_factory.mktemp("plans"))
+
+
+@pytest.fixture(scope="module")
+def unnamed(tmp_path_factory) -> Path:
+    """A plan with a schedule that PyTorch runs and has no name for."""
+    return saved_with("modular", tmp_path_factory.mktemp("unnamed"))
 
 
 def test_a_plan_becomes_a_script_and_what_is_lost_is_said(saved, tmp_path):
@@ -37,10 +47,19 @@ def test_a_refusal_is_one_line_though_something_is_not_expressed(saved, tmp_path
     assert "launch.sh" in done.stderr
 
 
-def test_a_schedule_lies_beside_its_recipe(saved, tmp_path):
-    done = planner("export", str(saved), "--to", "torchtitan", "-o", str(tmp_path / "recipe.py"))
+def test_a_schedule_lies_beside_its_recipe(unnamed, tmp_path):
+    done = planner("export", str(unnamed), "--to", "torchtitan", "-o", str(tmp_path / "recipe.py"))
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "recipe.schedule.csv").read_text().startswith("0F0,")
+    done = planner("export", str(unnamed), "--to", "torchtitan")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "schedule modular needs a CSV beside the recipe; give the recipe's file with -o FILE" in done.stderr
+
+
+def test_a_split_backward_pass_is_not_in_torchtitan(saved):
+    done = planner("export", str(saved), "--to", "torchtitan")
+    assert done.returncode == 0, done.stderr
+    assert "compiled layers or attention can't split the backward pass; exported as 1f1b" in done.stderr
 
 
 def test_recommend_writes_several_at_once(tmp_path):
@@ -67,7 +86,6 @@ def test_what_is_searched_for_a_framework_keeps_its_schedule(framework, tmp_path
     [
         (["--to", "deepspeeed"], "nearest: deepspeed"),
         (["--to", "accelerate"], "pp 4: Accelerate has no pipeline; recommend with --framework accelerate"),
-        (["--to", "torchtitan"], "needs a CSV beside the recipe; give the recipe's file with -o FILE"),
         (["--to", "megatron", "-o", "/nowhere/x.sh"], "no folder /nowhere"),
         (["--to", "megatron", "--number", "99"], "not a number 99"),
         (["--to", "torchtitan", "-o", "x.py", "--base", "import os"], "--base is 'import os'"),
