@@ -2,6 +2,7 @@
 
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -33,7 +34,9 @@ def said():
             tools = await client.list_tools()
             return tools.tools, {name: await client.call_tool(*asked) for name, asked in questions.items()}
 
-    return anyio.run(session)
+    # Playwright, where a worker has its browser open, keeps an event loop running in the main thread.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(anyio.run, session).result()
 
 
 def test_each_question_is_a_tool_that_writes_nothing(said):
