@@ -141,7 +141,7 @@ def test_a_recipe_of_ones_own_stands_for_a_model_that_torchtitan_lacks(tmp_path)
             ["--base", "a.b:c", "--framework", "megatron"],
             "--base is 'a.b:c'; allowed: with --framework or --export torchtitan",
         ),
-        (["--framework", "jax"], "unknown framework 'jax'"),
+        (["--framework", "caffe"], "unknown framework 'caffe'"),
         (["--framework", "megatron", "--schedule", "zb-v"], "schedule is zb-v; the framework to run on allows: 1f1b"),
     ],
 )
