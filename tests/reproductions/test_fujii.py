@@ -27,7 +27,7 @@ def test_its_own_formulas_take_sequence_parallelism_for_granted():
     below = np.array([share_of_memory(run) < NEAR_EIGHTY for run in runs])
     failed = np.array([run["outcome"] == "oom" for run in runs])
     without = np.array([run["sequence_parallel"] is False for run in runs])
-    assert (len(runs), failed.sum()) == (304, 157)
+    assert (len(runs), failed.sum()) == (309, 157)
     assert (below.sum(), (below & failed).sum()) == (150, 29)
     assert (below & ~without).sum() == 29
     assert not (below & failed & ~without).any()
