@@ -170,7 +170,7 @@ def predicted():
         ("nemo-gb200-25.07", 0.076, 0.144),  # 13.4
         ("nemo-gb200-25.07-experts", 0.132, 0.183),  # 21.2
         ("nemo-automodel-2026-h100", 0.136, 0.136),  # 13.5
-        ("nemo-automodel-2026-h100-experts", 0.176, 0.471),  # 23.2
+        ("nemo-automodel-2026-h100-experts", 0.233, 0.471),  # 23.2
         ("google-a3-mega", 0.05, 0.069),  # 4.9
         ("google-a3-ultra", 0.047, 0.092),  # 4.6
         ("google-a4", 0.023, 0.041),  # 2.2
