@@ -21,10 +21,10 @@ settings.load_profile("planner")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Each worker of `-n` begins with a part of the tests in order, so that few modules prepare their inputs twice."""
-    from xdist.scheduler import WorkStealingScheduling
+    """A file's tests run in one worker of `-n`, which prepares their inputs once; files of many tests come first."""
+    from xdist.scheduler import LoadFileScheduling
 
-    return WorkStealingScheduling(config, log)
+    return LoadFileScheduling(config, log)
 
 
 @pytest.fixture(scope="session")
