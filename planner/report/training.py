@@ -140,7 +140,7 @@ def _interval_lines(run: TrainingTime, factors: Factors) -> list[str]:
 
 
 def time_view(plan: TrainingPlan, factors: Factors = None) -> RenderableType:
-    """The time first, then what they are made of, the layout, the laws and every assumption."""
+    """The time first, then what it is made of, the layout, the laws and every assumption."""
     assumptions, model, cluster = plan.case.assumptions, plan.case.setup.model, plan.case.setup.cluster
     run, result, i = plan.run, plan.found.estimate, plan.best
     never = "never ends: it fails faster than it restarts"
