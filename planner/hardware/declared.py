@@ -62,6 +62,10 @@ class Declared:
             return {field: 1.0}
         return {f"{field.removesuffix(UNITS[unit][0])}_{unit}": UNITS[unit][1] for unit in self.units}
 
+    def usual(self, known: Mapping[str, Any]) -> float:
+        """The default, in the profile's unit; 0 where there is none. known: the profile's other figures by name."""
+        return (self.default or 0.0) * (known[self.each] if self.each else 1)
+
 
 def figure(least: float, most: float, says: str, *, unit: str | tuple[str, ...] = (), **more: Any) -> dict[str, Any]:
     """The metadata of a figure's field; a figure with a default, `like` another, or `needed=False` may be unstated."""

@@ -178,7 +178,7 @@ def _figure(file: Mapping[str, Any], f: Field[Any], d: Declared, known: dict[str
     if d.like:
         return known[d.like], {key: f"default: as {d.like}"}
     if d.default is not None:
-        value = d.default * scale * (known[d.each] if d.each else 1)
+        value = d.usual(known) * scale
         return value > 0 if d.flag else value, {key: f"default: {d.because}"}
     return {} if d.keys else None, {}
 
@@ -191,7 +191,7 @@ def profile_figures(record: type, file: Mapping[str, Any]) -> dict[str, float]:
     for name, (_, d) in declared(record).items():
         keys = d.names(name)
         if d.default is not None and all(file[key] is None for key in keys):
-            out[next(iter(keys))] = d.default * (out[d.each] if d.each else 1)
+            out[next(iter(keys))] = d.usual(out)
     return out
 
 
