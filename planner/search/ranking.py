@@ -129,12 +129,13 @@ def _answer(
     )
 
 
-def best_of(setup: Setup, request: Request) -> Estimate:
+def best_of(setup: Setup, request: Request, reach_s: float = np.inf) -> Estimate:
     """The best layout as `planner recommend` finds it, an estimate of one.
 
+    reach_s: the step of some layout that fits; the same answer comes sooner.
     Raises LayoutError, InputError as `recommend`, or if nothing fits in memory.
     """
-    found = recommend(setup, **request.question, top=1, plainest=True)
+    found = recommend(setup, **request.question, top=1, plainest=True, reach_s=reach_s)
     if not len(found.best):
         raise LayoutError(f"no layout of {setup.model.name} on gpus {request.gpus} fits in memory; give more GPUs")
     return found.estimate.take(found.best[:1])

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array
+from planner.base.arrays import Array, Bools
 from planner.base.errors import InputError, LayoutError
 from planner.base.units import GBIT
 from planner.hardware import Cluster
@@ -101,32 +101,43 @@ class NetworkCase:
         """The setup with another network."""
         return replace(self.setup, cluster=self.axis.change(self.setup.cluster, value))
 
-    def best(self, setup: Setup) -> Layouts:
+    def best(self, setup: Setup, known: Layouts) -> Layouts:
         """The best layout of a search, simulated as `planner recommend` does; a table of one.
 
+        known: legal layouts, no slower than which the best is: the better they are, the sooner the answer comes.
         Raises LayoutError if nothing is legal, or nothing fits.
         """
-        return best_of(setup, self.request).layouts
+        step_s, fits = exact_step_s(setup, known)
+        return best_of(setup, self.request, float(np.min(step_s[fits], initial=np.inf))).layouts
 
-    def least_step_s(self, value: float) -> tuple[float, Layouts]:
-        """The least step of the closed form among all layouts that fit, with its layout; quicker than `best`.
+    def quickest(self, value: float, reach_s: float = np.inf) -> tuple[float, Layouts]:
+        """The least step of the closed form among all layouts that fit, with its layout; sooner than `best`.
 
-        Raises LayoutError if nothing is legal, or nothing fits.
+        Raises LayoutError if nothing is legal, or nothing fits, or all steps are longer than `reach_s`.
         """
-        shortlist = search(self.on(value), self.request, top=1)
+        shortlist = search(self.on(value), self.request, top=1, reach_s=reach_s)
         if shortlist.fits is None or not len(shortlist.fits.layouts):
             raise LayoutError("nothing fits in memory")
         layouts = shortlist.fits.layouts.take([0])
-        return float(estimate_all(self.on(value), layouts).step_time_s[0]), layouts
+        step_s = self.step_s(value, layouts)
+        if step_s > reach_s:
+            raise LayoutError(f"no layout that fits takes at most {reach_s:.4g} s per step")
+        return step_s, layouts
+
+    def step_s(self, value: float, layouts: Layouts) -> float:
+        """The least step of some layouts, by the closed form."""
+        return float(estimate_all(self.on(value), layouts).step_time_s.min())
 
 
-def exact_step_s(setup: Setup, layouts: Layouts) -> Array:
-    """Seconds of a step, of pipelines by the timeline; shape (n,)."""
-    step = np.array(estimate_all(setup, layouts).step_time_s, dtype=np.float64)
+def exact_step_s(setup: Setup, layouts: Layouts) -> tuple[Array, Bools]:
+    """Seconds of a step, and whether it fits; of pipelines by the timeline. Shape (n,)."""
+    closed = estimate_all(setup, layouts)
+    step_s, fits = np.array(closed.step_time_s, dtype=np.float64), np.array(closed.fits)
     rows = np.flatnonzero(layouts.pp > 1)
     if len(rows):
-        step[rows], _ = simulate_all(setup, layouts.take(rows))
-    return step
+        step_s[rows], peak_bytes = simulate_all(setup, layouts.take(rows))
+        fits[rows] = peak_bytes <= setup.cluster.accelerator.usable_bytes
+    return step_s, fits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,18 +156,21 @@ class NetworkCurve:
 def curve(case: NetworkCase) -> NetworkCurve:
     """The best layout along the axis. Raises LayoutError if nothing is legal, or nothing fits."""
     values = case.axis.values
-    found = [case.best(case.on(v)) for v in values]
+    found = [case.quickest(values[0])[1]]
+    for value in values:
+        found.append(case.best(case.on(value), found[-1]))
+    del found[0]
     rows = [tuple(one.row(0).items()) for one in found]
     distinct = list(dict.fromkeys(rows))
     winners = Layouts.concatenate([found[rows.index(row)] for row in distinct])
     own = np.array([distinct.index(row) for row in rows])
-    table = np.stack([exact_step_s(case.on(v), winners) for v in values])
+    table = np.stack([exact_step_s(case.on(v), winners)[0] for v in values])
     least = table.min(axis=1)
     pick = np.where(table[np.arange(len(values)), own] <= least, own, table.argmin(axis=1))
 
     def step_s(value: float) -> float:
         setup = case.on(value)
-        return float(exact_step_s(setup, Layouts.concatenate([case.best(setup), winners])).min())
+        return float(exact_step_s(setup, Layouts.concatenate([case.best(setup, winners), winners]))[0].min())
 
     k = int(np.argmax(least <= (1.0 + NEAR) * least[-1]))
     low, high = values[max(k - 1, 0)], values[k]
@@ -189,23 +203,30 @@ def need_of(case: NetworkCase, name: str, settles: Mapping[str, Any]) -> Network
         return NetworkNeed(name=name, none="the model has no experts")
     wide = tuple(node * n for n in (2, 4, 8) if node * n <= case.request.gpus)  # tensor ranks that span nodes
     one = case.held({k: wide if v == "over nodes" else v for k, v in settles.items()})
-    steps: dict[float, float] = {}
-
-    def step_s(value: float) -> float:
-        if value not in steps:
-            steps[value] = one.least_step_s(value)[0]
-        return steps[value]
-
     values = case.axis.values
     try:
-        best, layouts = one.least_step_s(values[-1])
-        low, high = 0, len(values) - 1
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if step_s(values[middle]) <= (1.0 + NEAR) * best else (middle + 1, high)
+        best, layouts = one.quickest(values[-1])
     except (LayoutError, InputError) as error:
         return NetworkNeed(name=name, none=str(error))
-    return NetworkNeed(name=name, step_s=best, enough=values[high], layouts=layouts)
+    enough = _worst_within(one, (1.0 + NEAR) * best, layouts)
+    return NetworkNeed(name=name, step_s=best, enough=enough, layouts=layouts)
+
+
+def _worst_within(case: NetworkCase, limit_s: float, layouts: Layouts) -> float:
+    """The worst value on which some layout's step is `limit_s` or less, as that of `layouts` is on the best.
+
+    Searched only where the layout last found is too slow: a faster link never hurts.
+    """
+    values = case.axis.values
+    enough = values[-1]
+    for value in values[-2::-1]:
+        if case.step_s(value, layouts) > limit_s:
+            try:
+                _, layouts = case.quickest(value, limit_s)
+            except LayoutError:
+                break
+        enough = value
+    return enough
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,12 +248,12 @@ def ways(case: NetworkCase, slow: Cluster) -> tuple[NetworkWay, ...]:
         free: dict[str, Any] = {k: v for k, v in settles.items() if k not in case.given}
         one = case.held(free)
         setup = replace(case.setup, cluster=cluster)
+        need = need_of(case, name, free)
         try:
-            layouts: Layouts | None = one.best(setup)
+            layouts = None if need.layouts is None else one.best(setup, need.layouts)
         except LayoutError:
             layouts = None
-        step = float("nan") if layouts is None else float(exact_step_s(setup, layouts)[0])
-        need = need_of(case, name, free)
+        step = float("nan") if layouts is None else float(exact_step_s(setup, layouts)[0][0])
         out.append(
             NetworkWay(name=name, network=cluster.network.name, settles=free, step_s=step, layouts=layouts, need=need)
         )

@@ -99,10 +99,10 @@ def test_a_strategy_says_what_it_needs_or_why_it_is_none():
     need = need_of(one, "baseline", BASELINE)
     assert need.enough in SHORT.marks
     asked = one.held(BASELINE)
-    at = asked.least_step_s(need.enough)[0]
+    at = asked.quickest(need.enough)[0]
     assert at <= (1 + NEAR) * need.step_s
     below = [v for v in SHORT.values if v < need.enough]
-    assert not below or asked.least_step_s(below[-1])[0] > (1 + NEAR) * need.step_s
+    assert not below or asked.quickest(below[-1])[0] > (1 + NEAR) * need.step_s
     assert need_of(one, "experts", {"ep": (2,)}).none == "the model has no experts"
     assert need_of(case(zero=1), "ZeRO 3", {"zero": (3,)}).none == "zero is given"
     assert (
