@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 Record = TypeVar("Record")
-_PLAIN = (float, int, bool, str, type(None))
+_PLAIN = frozenset((float, int, bool, str, type(None)))
 
 
 def combined(records: Sequence[Record], change: Callable[..., Any]) -> Record:
@@ -26,18 +26,21 @@ def combined(records: Sequence[Record], change: Callable[..., Any]) -> Record:
 
 
 def mapped(record: Record, change: Callable[[Any], Any]) -> Record:
-    """The record with every array changed: as `combined` of it alone, in a third of the time."""
+    """The record with every array changed: as `combined` of it alone, in a fraction of the time."""
     if isinstance(record, np.ndarray):
         return change(record)  # type: ignore[no-any-return]
     if isinstance(record, tuple) and any(isinstance(part, np.ndarray) for part in record):
         return tuple(mapped(part, change) for part in record)  # type: ignore[return-value]
     names = getattr(type(record), "__dataclass_fields__", ())
-    old = {name: getattr(record, name) for name in names}
-    new = {name: mapped(part, change) for name, part in old.items() if type(part) not in _PLAIN}
-    if all(part is old[name] for name, part in new.items()):
+    old, new = getattr(record, "__dict__", {}), {}
+    for name in names:
+        part = old[name]
+        if type(part) not in _PLAIN and (made := mapped(part, change)) is not part:
+            new[name] = made
+    if not new:
         return record
     out: Record = object.__new__(type(record))
-    vars(out).update(old | new)
+    vars(out).update({name: old[name] for name in names} | new)
     return out
 
 
