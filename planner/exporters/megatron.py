@@ -12,14 +12,13 @@ from typing import Any
 from planner.base.errors import LayoutError
 from planner.choices.pipeline_layout import pipeline_layout_text
 from planner.costs.case import Case
-from planner.costs.layer.expert_routing import dispatchers
+from planner.costs.layer.expert_routing import dispatchers, takes_turns
 from planner.costs.shapes import has_dropout
 from planner.exporters.megatron_model import Arguments, chosen, model_arguments, model_notes, modules, recompute_method
 from planner.exporters.target import Job, Nearest, Target, allowed, comments, launch_shape, stage_layers
 from planner.layouts import Dispatcher
 from planner.models import Transformer
 from planner.search import Fixed, default_attention
-from planner.step.layer_time import takes_turns
 
 SCRIPT = Path(__file__).with_name("megatron.sh")
 SCHEDULES = ("1f1b", "interleaved")
@@ -115,8 +114,7 @@ def overlaps_reduction(job: Job) -> bool:
 
 def overlaps_experts(job: Job) -> bool:
     """Whether the prediction counts on the experts' all-to-alls beside another micro-batch's passes."""
-    counted = job.model.num_experts and job.row["ep"] > 1 and job.framework.overlap_experts > 0
-    return bool(counted and takes_turns(job.model, job.layouts)[0])
+    return bool(takes_turns(Case.of(job, job.layouts))[0])
 
 
 def connections(job: Job) -> int:

@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array, Bools, record
+from planner.base.arrays import Array, record
 from planner.costs.adapters import trained
 from planner.costs.case import Case
 from planner.costs.gradient_accumulation import with_accumulation
+from planner.costs.layer.expert_routing import takes_turns
 from planner.costs.layer.host_launches import host_s
 from planner.costs.layer.kept_operations import by_operation
 from planner.costs.layer.layer_cost import LayerCost
@@ -15,7 +16,7 @@ from planner.costs.network.data_parallel import gathered_twice, shards_per_layer
 from planner.costs.network.traffic import LayerTraffic, Traffic, traffic
 from planner.costs.one_layer import OneLayer
 from planner.hardware import Framework
-from planner.layouts import Layouts, Precision, Recompute
+from planner.layouts import Recompute
 from planner.models import Transformer, mix
 from planner.step.pipelines import by_chunk, layer_at_a_time
 
@@ -80,7 +81,7 @@ def layer_time(case: Case, cost: LayerCost, t: Traffic) -> LayerTime:
     context_f, context_b = context_f + t.exchange_forward_s, context_b + t.exchange_backward_s
     forward, backward = cost.forward_s + tensor_f + context_f, cost.backward_s + tensor_b + context_b
     # Another micro-batch's passes run beside the experts' all-to-alls, where the framework interleaves two.
-    two = framework.overlap_experts * takes_turns(case.model, layouts)
+    two = framework.overlap_experts * takes_turns(case)
     expert_f = np.maximum(t.expert_forward_s - two * forward, (1.0 - two) * t.expert_forward_s)
     expert_b = np.maximum(t.expert_backward_s - two * backward, (1.0 - two) * t.expert_backward_s)
     forward, backward = forward + expert_f, backward + expert_b
@@ -124,8 +125,7 @@ def host_waits_s(case: Case, forward_s: Array, backward_s: Array) -> tuple[Array
     if case.framework.blocking_launches:
         return host_f, host_b, none, none
     apart = np.maximum(host_f - forward_s, 0.0), np.maximum(host_b - backward_s, 0.0)
-    in_turn = (case.framework.overlap_experts > 0.0) & takes_turns(case.model, layouts)
-    counted = (mix.shares(case.model).sparse > 0.0) & (layouts.capacity_factor == 0.0) & ~in_turn
+    counted = (mix.shares(case.model).sparse > 0.0) & (layouts.capacity_factor == 0.0) & ~takes_turns(case)
     if np.all(counted):
         return *apart, none, none
     both = np.maximum(host_f + host_b - forward_s - backward_s, 0.0)
@@ -134,17 +134,6 @@ def host_waits_s(case: Case, forward_s: Array, backward_s: Array) -> tuple[Array
     times = np.where(layer_at_a_time(layouts), 1.0, 1.0 / layouts.micro_batches)
     lag = times * np.minimum(apart[0], np.maximum(backward_s - host_b, 0.0))
     return np.where(counted, apart[0], idle_f + lag), np.where(counted, apart[1], idle_b), idle_f, idle_b
-
-
-def takes_turns(model: Transformer, layouts: Layouts) -> Bools:
-    """Whether two micro-batches run in turn: without a pipeline or with virtual stages, and no layer recomputed whole.
-
-    Megatron-Core refuses it elsewhere, with weights in 32 bits and with more than one module of multi-token prediction
-    (transformer_config.py; NVIDIA-NeMo/Megatron-Bridge, training/comm_overlap.py, says so too).
-    """
-    whole = (layouts.recompute == Recompute.FULL) | (layouts.precision < Precision.FP16)
-    split = (layouts.pp == 1) | (layouts.virtual_stages > 1)
-    return np.asarray(split & ~whole & (np.asarray(model.num_mtp_layers) <= 1))
 
 
 def shown_s(framework: Framework, collective_s: Any, link_s: Any, pass_s: Any) -> Array:

@@ -38,6 +38,9 @@ class Remembered:
         of_expert = max(x.tp * x.dp * x.cp // max(x.etp * x.ep, 1), 1)
         self.expert_shards = max(of_expert // x.dp_replicate, 1)
         self.frozen = x.train > 0
+        split = x.ep > 1 and (x.pp == 1 or x.virtual_stages > 1)
+        self.turns = split and self.f.overlap_experts > 0 and x.recompute != Recompute.FULL
+        self.turns = self.turns and not self.fp32 and self.m.num_mtp_layers < 2
 
     def sharded(self, dense: float, experts: float, stage: int) -> float:
         """A state's amount that a rank keeps, which ZeRO shards from a stage on."""
@@ -119,6 +122,7 @@ class Remembered:
         gradients = self.sharded(moves.dense, moves.experts, 2) * gradient * at.copies
         logits = at.last * held["logits"]
         working = held["working"] - (held["again"] if alone else 0) + (held["layer"] if moved else 0)
+        working += held["layer"] if self.turns else 0
         buffers = (working + at.layers * held["keys_values"]) * slack + self.spare()
         if self.shards > 1 and x.zero >= 2:
             buffers += self.whole(own, moves, at, of_layer + fp8, parameter, summed)

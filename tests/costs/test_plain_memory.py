@@ -29,6 +29,7 @@ def drawn_framework(rng):
         "split_logit_copies": 3.0, "logit_chunks": 4.0, "fp8_parameter_bytes": 1.0, "fp8_copy_bytes": 1.0,
         "live_parameters": 900.0, "reduce_bucket_parameters": 400.0, "pass_gradient_bytes": 8.0,
         "gather_copy_bytes": 2.0, "fragmentation": 0.25, "reserved_bytes": 77.0,
+        "overlap_experts": 0.5,
     }  # fmt: skip
     chosen = {name: value for name, value in some.items() if rng.random() < 0.5}
     return replace(FRAMEWORK, **{name: bool(rng.random() < 0.4) for name in flags}, **chosen)
@@ -42,7 +43,7 @@ def drawn_layout(rng):
     recompute = pick(*Recompute, Recompute.FULL)
     return {
         "tp": tp, "dp": dp, "cp": cp, "ep": pick(1, 2, 4), "etp": pick(tp, 1), "sequence_slices": pick(1, 1, 2),
-        "virtual_stages": pick(1, 2, 3), "micro_batch": pick(1, 3), "global_batch": 3 * dp * pick(1, 2, 4),
+        "pp": pick(1, 2), "virtual_stages": pick(1, 2, 3), "micro_batch": pick(1, 3), "global_batch": 3 * dp * pick(1, 2, 4),
         "zero": pick(0, 1, 2, 3), "dp_replicate": pick(1, 1, *(n for n in (2, 4) if dp % n == 0)),
         "sequence_parallel": pick(False, True), "recompute": recompute, "attention": pick(*Attention),
         "recompute_layers": pick(0, 1, 2) if recompute == Recompute.FULL else 0, "offload_layers": pick(0, 0, 1, 2),

@@ -25,7 +25,8 @@ class Shown:
     def __init__(self, f: Any, x: Any, cost: Any, wire: Any, launches: tuple[float, float], sparse: bool) -> None:
         self.f, self.x, self.cost, self.wire, self.sparse = f, x, cost, wire, sparse
         self.launches = launches
-        self.turns = (x.pp == 1 or x.virtual_stages > 1) and x.recompute != Recompute.FULL and x.modules < 2
+        split = x.ep > 1 and (x.pp == 1 or x.virtual_stages > 1)
+        self.turns = split and x.recompute != Recompute.FULL and x.modules < 2
 
     def told(self) -> dict[str, float]:
         """`LayerTime`, each part after the one that it hides under."""

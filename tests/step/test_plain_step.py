@@ -54,6 +54,7 @@ def drawn_layout(rng, layers):
         "dp": pick(1, 2, 4), "pp": pp, "tp": pick(1, 2), "cp": cp, "ulysses": pick(1, cp), "schedule": name,
         "virtual_stages": chunks, "micro_batch": 1, "global_batch": 16 * pick(1, 2, 3), "zero": pick(0, 1, 2, 3),
         "sequence_parallel": pick(False, True), "recompute": pick(*Recompute), "capacity_factor": pick(0.0, 1.25),
+        "ep": pick(1, 2),
     }  # fmt: skip
 
 

@@ -81,13 +81,15 @@ def test_expert_exchanges_show():
 def test_expert_exchanges_hide_beside_another_micro_batch():
     """Beside half of passes of 16 and 32 s; never more than half of the exchange."""
     two = replace(FRAMEWORK, overlap_experts=0.5)
-    shown = time(two, expert_forward_s=20.0, expert_backward_s=20.0)
+    shown = time(two, layout(ep=2, dp=2), expert_forward_s=20.0, expert_backward_s=20.0)
     assert (shown["forward_s"], shown["backward_s"], shown["expert_s"]) == (16 + 12, 32 + 10, 22.0)
 
 
 @pytest.mark.parametrize(
     ("more", "exchange_s"),
     [
+        ({}, 22.0),
+        ({"ep": 1}, 40.0),
         ({"pp": 2}, 40.0),
         ({"recompute": Recompute.FULL}, 40.0),
         ({"precision": Precision.TF32}, 40.0),
@@ -96,7 +98,10 @@ def test_expert_exchanges_hide_beside_another_micro_batch():
 )
 def test_exchanges_hide_only_where_two_micro_batches_can_take_turns(more, exchange_s):
     two = replace(FRAMEWORK, overlap_experts=0.5)
-    assert time(two, layout(**more), expert_forward_s=20.0, expert_backward_s=20.0)["expert_s"] == exchange_s
+    assert (
+        time(two, layout(**{"ep": 2, "dp": 2, **more}), expert_forward_s=20.0, expert_backward_s=20.0)["expert_s"]
+        == exchange_s
+    )
 
 
 def test_the_host_s_launches_show_where_passes_are_shorter():

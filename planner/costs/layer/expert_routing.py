@@ -11,7 +11,7 @@ from planner.costs.case import Case
 from planner.costs.kernels.device import stream_s
 from planner.costs.placement import members_in_node, node_ranks
 from planner.hardware import Cluster, Framework
-from planner.layouts import Dispatcher, Layouts
+from planner.layouts import Dispatcher, Layouts, Precision, Recompute
 from planner.models import Transformer, mix
 
 FLEX, LARGEST_SERVER = ("ampere", "hopper", "blackwell", "blackwell-ultra"), 8
@@ -150,6 +150,19 @@ def dispatchers(case: Case) -> Ints:
 def by_node(case: Case) -> Bools:
     """Whether a token is sent once to each rank and node of its experts."""
     return dispatchers(case) > Dispatcher.ALLTOALL
+
+
+def takes_turns(case: Case) -> Bools:
+    """Whether a micro-batch's experts' all-to-alls run beside another's passes, where the framework interleaves two.
+
+    Megatron-Core does with expert ranks, without a pipeline or with virtual stages. It refuses layers recomputed whole,
+    weights in 32 bits and more than one module of multi-token prediction (transformer_config.py;
+    NVIDIA-NeMo/Megatron-Bridge, training/comm_overlap.py, says so too).
+    """
+    x = case.layouts
+    split = (x.ep > 1) & ((x.pp == 1) | (x.virtual_stages > 1)) & (case.framework.overlap_experts > 0.0)
+    whole = (x.recompute == Recompute.FULL) | (x.precision < Precision.FP16)
+    return np.asarray(split & ~whole & (np.asarray(case.model.num_mtp_layers) <= 1))
 
 
 def routed_s(case: Case) -> tuple[Array, Array]:

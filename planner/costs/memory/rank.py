@@ -12,6 +12,7 @@ import numpy as np
 from planner.base.arrays import Array, record
 from planner.costs.adapters import frozen, trained
 from planner.costs.case import Case
+from planner.costs.layer.expert_routing import takes_turns
 from planner.costs.layer.kept_operations import by_operation
 from planner.costs.memory.bytes_per_parameter import (
     fp8_copy_bytes,
@@ -202,6 +203,10 @@ def rank_memory(
     at_once: layers that ZeRO-3 gathers, or whose gradients are scattered, together.
     waiting: whether all forward passes come first. held: `activations`, if known.
 
+    Of two micro-batches in turn one makes a layer before the other's, attention last, is freed. That is all that it
+    adds: a rank runs one forward pass more before its first backward pass, and none more is alive at the peak
+    (Megatron-Core, pipeline_parallel/schedules.py and models/common/model_chunk_schedule_plan.py).
+
     Mixed precision keeps a 16-bit parameter, a gradient, and 12 bytes of fp32 parameter and Adam's moments (ZeRO,
     Rajbhandari et al. 2020, section 3.1). fp32 keeps no second copy. ZeRO shards over data x context.
     """
@@ -219,6 +224,7 @@ def rank_memory(
     states = state_parameters(optimizer_bytes(moves, case), layouts, 1) * copies
     # By the time that a layer is made again, those behind it that were kept are freed.
     working = held.working - np.where(alone > 0, held.again, 0.0) + np.where(moved > 0, held.layer, 0.0)
+    working = working + takes_turns(case) * held.layer
     buffers = (working + layers * held.keys_values) * slack + spare_gradients_bytes(case)
     if np.any(layouts.zero >= 2):
         gradients_whole, parameters_whole = _whole_bytes(case, own, moves, layers, modules, at_once, (first, last))
