@@ -114,9 +114,9 @@ def test_the_device_waits_for_each_micro_batch_s_reduction_while_the_host_launch
 
 
 def test_another_micro_batch_s_pass_keeps_the_gpu_busy_while_tokens_are_counted():
-    """Its two in turn run without a pipeline, or with virtual stages, have expert ranks, and recompute no layer whole."""
-    assert waits(ROUTED, 4.0, 4.5, replace(SLOW, host_experts_s=0.0, overlap_experts=0.5)) == [0, 0.5]
+    """Two in turn have expert ranks, no pipeline or virtual stages, and recompute no layer whole."""
     in_turn = replace(SLOW, host_experts_s=0.0, overlap_experts=0.5)
+    assert waits(ROUTED, 4.0, 4.5, in_turn) == [0, 0.5]
     assert waits(ROUTED, 2.0, 5.0, in_turn, ep=2) == [1, 0]
     assert waits(ROUTED, 4.0, 4.5, in_turn, ep=2) == [0, 0]
     assert waits(ROUTED, 4.0, 4.5, in_turn, ep=2, dp=2, pp=2) == [0, 0.5]

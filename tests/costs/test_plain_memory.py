@@ -43,7 +43,8 @@ def drawn_layout(rng):
     recompute = pick(*Recompute, Recompute.FULL)
     return {
         "tp": tp, "dp": dp, "cp": cp, "ep": pick(1, 2, 4), "etp": pick(tp, 1), "sequence_slices": pick(1, 1, 2),
-        "pp": pick(1, 2), "virtual_stages": pick(1, 2, 3), "micro_batch": pick(1, 3), "global_batch": 3 * dp * pick(1, 2, 4),
+        "pp": pick(1, 2), "virtual_stages": pick(1, 2, 3), "micro_batch": pick(1, 3),
+        "global_batch": 3 * dp * pick(1, 2, 4),
         "zero": pick(0, 1, 2, 3), "dp_replicate": pick(1, 1, *(n for n in (2, 4) if dp % n == 0)),
         "sequence_parallel": pick(False, True), "recompute": recompute, "attention": pick(*Attention),
         "recompute_layers": pick(0, 1, 2) if recompute == Recompute.FULL else 0, "offload_layers": pick(0, 0, 1, 2),
