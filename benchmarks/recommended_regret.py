@@ -94,7 +94,9 @@ def main() -> None:
         ok, fits = p.ok[rows], np.array([chance[name_of(runs[i])] >= FIT_CHANCE for i in rows])
         best, safe = p.measured_s[rows][ok].min(), np.flatnonzero(fits)
         at, layouts = np.array(rows)[safe], layouts_of([runs[rows[k]] for k in safe])
-        pick = plainest(step[at], np.array([chance[name_of(runs[i])] for i in at]), layouts)
+        models = Models()
+        length = models.models[models.of(runs[rows[0]])].seq_len
+        pick = plainest(step[at], np.array([chance[name_of(runs[i])] for i in at]), layouts, length)
         same = at[(step[at] == step[at[pick]]) & (p.memory_bytes[at] == p.memory_bytes[at[pick]])]
         regret = float(p.measured_s[same].mean() / best - 1.0) if p.ok[same].all() else np.nan
         caution = float(p.measured_s[at[p.ok[at]]].min() / best - 1.0)

@@ -16,7 +16,7 @@ from planner.layouts import Layouts
 from planner.question import careful, load_setup
 from planner.schedules import SCHEDULES
 from planner.search.found import EQUAL
-from planner.search.pick import unusual
+from planner.search.pick import kinds, on_fewest_context_ranks, unusual
 from planner.validation import accuracy_sentence
 
 ASK = {"gpus": 64, "batch": 256}
@@ -51,7 +51,7 @@ def test_the_one_to_run_is_plain_and_can_not_be_told_apart_from_the_fastest(plan
     step, fastest = found.estimate.step_time_s, found.fastest
     assert step[fastest] == step[found.estimate.fits].min()
     assert step[found.best[0]] <= (1.0 + EQUAL) * step[fastest]
-    count = unusual(found.estimate.layouts)
+    count = unusual(found.estimate.layouts, plan.setup.model.seq_len)
     assert count[found.best[0]] <= count[fastest]
     assert list(step[found.best[1:]]) == sorted(step[found.best[1:]])
     assert len(set(found.best.tolist())) == len(found.best)
@@ -62,7 +62,25 @@ def test_unusual_choices_are_counted():
         pp=[1, 2, 2, 2, 2, 2], schedule=["1f1b", "1f1b", "zb-v", "interleaved", "interleaved", "interleaved"],
         virtual_stages=[1, 1, 2, 2, 12, 33], cp=[1, 1, 1, 4, 1, 1], global_batch=8,
     )  # fmt: skip
-    assert unusual(layouts).tolist() == [0, 0, 2, 3, 1, 3]
+    assert unusual(layouts, 4096).tolist() == [0, 0, 2, 3, 1, 3]
+    assert unusual(layouts, 8192).tolist() == [0, 0, 2, 2, 1, 3]
+    assert unusual(layouts, 16384).tolist() == unusual(layouts, 1 << 20).tolist() == [0, 0, 2, 1, 1, 3]
+    assert unusual(layouts, 1024).tolist() == [0, 0, 2, 3, 1, 3]
+
+
+def test_as_many_sequences_on_as_many_more_context_ranks_are_no_other_answer():
+    layouts = Layouts.of(cp=[1, 2, 4, 2, 4], micro_batch=[2, 4, 8, 1, 2], global_batch=8)
+    assert kinds(layouts).tolist() == [0, 1, 2, 1, 2]
+    assert kinds(on_fewest_context_ranks(layouts)).tolist() == [0, 0, 0, 1, 1]
+
+
+def test_a_list_of_answers_has_no_twins_on_more_context_ranks():
+    import planner
+
+    plan = planner.recommend("llama3-8b", "mi300x-server", gpus=8, batch=64, top=4)
+    rows = [one.layout for one in plan]
+    assert len(rows) == 4
+    assert all(row["cp"] == 1 or row["micro_batch"] % 2 for row in rows)
 
 
 def test_any_framework_is_no_slower_and_is_named_where_it_is_faster(plan):

@@ -186,7 +186,7 @@ def counted_lines(found: Recommendation) -> list[str]:
         room = f"in {format_bytes(result.usable_bytes)}, which fits in {chance_text(result.least_chance)} of cases"
     lines = [f"{found.legal:,} legal layouts; {over:,} do not fit {room}, {found.fitting:,} do."]
     if found.ties > 0:
-        lines.append(f"{found.ties} more are within 1 % of the best: too close to tell apart.")
+        lines.append(f"Too close to tell apart, within 1 % of the best: {found.ties:,} more.")
     return lines
 
 

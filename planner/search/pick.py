@@ -1,5 +1,6 @@
 """The layout to run among those too close to tell apart: the plainest, likeliest to fit. And answers that differ."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,18 +14,21 @@ from planner.step.estimate import Estimate
 SURE = 0.01  # of not fitting: less tells nothing apart
 USUAL_SCHEDULES = ("1f1b", "interleaved")
 USUAL_CHUNKS = 12  # virtual stages of a rank: 96 % of the measured runs that have several have at most so many
+USUAL_TOKENS = (
+    4096  # of a sequence on a context rank: 99 % of the measured runs that cut it leave each at least so many
+)
 
 
-def unusual(layouts: Layouts) -> Ints:
+def unusual(layouts: Layouts, seq_len: Any) -> Ints:
     """How many choices of each layout are not the usual ones, shape (n,).
 
-    Each doubling of the context-parallel ranks counts as one: it cuts a sequence into shorter pieces and spreads a
-    ring over more nodes, both further from what published runs have measured. So does each doubling of virtual stages
-    beyond `USUAL_CHUNKS`.
+    Each doubling of the context-parallel ranks that leaves one fewer than `USUAL_TOKENS` counts as one, and each
+    doubling of virtual stages beyond `USUAL_CHUNKS`: both are further from what published runs have measured.
     """
     usual = np.array([name in USUAL_SCHEDULES for name in layouts.schedule_names])
     count = ((layouts.pp > 1) & ~usual[layouts.schedule]).astype(np.int64)
-    count += np.ceil(np.log2(layouts.cp)).astype(np.int64)
+    shorter = np.clip(layouts.cp * USUAL_TOKENS / seq_len, 1.0, layouts.cp)
+    count += np.ceil(np.log2(shorter)).astype(np.int64)
     count += np.ceil(np.log2(np.maximum(layouts.virtual_stages / USUAL_CHUNKS, 1.0))).astype(np.int64)
     for choice in CHOICES.values():
         if choice.risky:
@@ -36,6 +40,11 @@ def kinds(layouts: Layouts) -> Ints:
     """A number for each layout, the same for twins, which share all that sets answers `apart`, shape (n,)."""
     columns = np.stack([getattr(layouts, choice.name) for choice in CHOICES.values() if choice.apart])
     return np.asarray(np.unique(columns, axis=1, return_inverse=True)[1].ravel())
+
+
+def on_fewest_context_ranks(layouts: Layouts) -> Layouts:
+    """The same tokens a rank from as many times fewer sequences on as many times fewer context ranks."""
+    return replace(layouts, cp=layouts.cp // np.gcd(layouts.cp, layouts.micro_batch))
 
 
 def first_of_each(order: Any, kind: Ints) -> Ints:
@@ -52,16 +61,18 @@ def plainest_first(result: Estimate, order: Any) -> Ints:
     if not len(order):
         return np.asarray(order)
     known = order[result.simulated[order] | (result.layouts.pp[order] == 1) | (order == order[0])]
-    pick = known[plainest(result.step_time_s[known], result.fit_chance[known], result.layouts.take(known))]
+    some = result.take(known)
+    seq_len = some.tokens / some.layouts.global_batch
+    pick = known[plainest(some.step_time_s, some.fit_chance, some.layouts, seq_len)]
     return np.concatenate([[pick], order[order != pick]])
 
 
-def plainest(step_time_s: Any, fit_chance: Any, layouts: Layouts) -> int:
-    """The index of the layout to run, of some that fit: steps and chances of fitting of shape (n,).
+def plainest(step_time_s: Any, fit_chance: Any, layouts: Layouts, seq_len: Any) -> int:
+    """The index of the layout to run, of some that fit: steps, chances of fitting and tokens of a sequence, (n,).
 
     Of those that can't be told apart from the fastest (`EQUAL`) it has the fewest unusual choices, then the better
     chance of fitting, above 99 % taken as alike, then the shortest step.
     """
     near = np.flatnonzero(step_time_s <= (1.0 + EQUAL) * step_time_s.min())
-    keys = (step_time_s[near], np.maximum(1.0 - fit_chance[near], SURE), unusual(layouts.take(near)))
+    keys = (step_time_s[near], np.maximum(1.0 - fit_chance[near], SURE), unusual(layouts, seq_len)[near])
     return int(near[np.lexsort(keys)[0]])

@@ -13,7 +13,7 @@ from planner.layouts import Attention, Layouts, Precision
 from planner.search.finalists import refine
 from planner.search.found import EQUAL, Recommendation, known
 from planner.search.other_schedules import try_others
-from planner.search.pick import first_of_each, kinds, plainest_first
+from planner.search.pick import first_of_each, kinds, on_fewest_context_ranks, plainest_first
 from planner.search.request import Fixed, Request
 from planner.search.scan import search
 from planner.search.shortlist import NEAR, Shortlist
@@ -158,5 +158,11 @@ def _simulate_finalists(setup: Setup, request: Request, closed: Estimate, top: i
 
 
 def _best(result: Estimate, order: Ints, kind: Ints | None) -> Ints:
-    """The layouts to list, best first. kind: list one per kind, the plainest of those too close to tell apart first."""
-    return order if kind is None else first_of_each(plainest_first(result, order), kind)
+    """The layouts to list, best first. kind: list one per kind, the plainest of those too close to tell apart first.
+
+    Micro-batches of several sequences on several context ranks are no other answer than one on fewer.
+    """
+    if kind is None:
+        return order
+    listed = first_of_each(plainest_first(result, order), kind)
+    return first_of_each(listed, kinds(on_fewest_context_ranks(result.layouts)))
