@@ -14,9 +14,7 @@ from planner.step.estimate import Estimate
 SURE = 0.01  # of not fitting: less tells nothing apart
 USUAL_SCHEDULES = ("1f1b", "interleaved")
 USUAL_CHUNKS = 12  # virtual stages of a rank: 96 % of the measured runs that have several have at most so many
-USUAL_TOKENS = (
-    4096  # of a sequence on a context rank: 99 % of the measured runs that cut it leave each at least so many
-)
+USUAL_TOKENS = 4096  # of a sequence on a context rank: 99 % of the measured runs with several leave so many
 
 
 def unusual(layouts: Layouts, seq_len: Any) -> Ints:
