@@ -156,7 +156,7 @@ def what_is_fixed(*, allow_offload: bool = False, allow_async: bool = False, **c
 
 def check_tokens(fixed: Fixed, given: bool, allowed: str = "full, or with --tokens") -> None:
     """Raises InputError if only laws, which are of whole models, would say how many tokens adapters train on."""
-    train = dict(fixed.shared).get("train", 0)
+    train = fixed.train
     if train and not given:
         said = CHOICES["train"].plain(train)
         raise InputError(f"train is {said}, and laws of loss are of whole models; allowed: {allowed}")

@@ -55,5 +55,5 @@ def held_request(setup: Setup, base: str | None = None, **question: Any) -> tupl
     setup, request = search_request(setup, **(question | {"any_framework": True}))
     target = get_target(str(setup.export))
     target.check_question(setup.model, request.precision.name.lower(), base)
-    target.check_training(CHOICES["train"].plain(dict(request.fixed.shared).get("train", 0)))
+    target.check_training(CHOICES["train"].plain(request.fixed.train))
     return setup, replace(request, fixed=target.only(request.fixed))

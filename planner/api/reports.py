@@ -118,7 +118,8 @@ def shortest_times(setup: Setup, found: Recommendation, aim: Goal) -> Curve:
 
 def _training(setup: Setup, found: Recommendation, aim: Goal) -> Curve:
     """The training with the recommended layout on the accelerators asked for, and no search beside it."""
-    case, request, own = TrainingCase(setup=setup, goal=aim, assumptions=assume(setup.cluster)), found.request, None
+    request, own = found.request, None
+    case = TrainingCase(setup=setup, goal=aim, assumptions=assume(setup.cluster), train=request.fixed.train)
     if len(found.best):
         step = found.estimate.step_time_s[found.best[0]]
         own, _, _ = run_of(case, step, gpus=request.gpus, batch=request.global_batch)

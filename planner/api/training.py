@@ -60,7 +60,8 @@ def _case(setup: Setup, goal: Goal, given: Given, **choices: Any) -> tuple[Train
     """The training of a question, and what its search is asked."""
     held, request = held_request(setup, **choices)
     check_tokens(request.fixed, goal.origin == "given")
-    return TrainingCase(setup=held, goal=goal, assumptions=assume(held.cluster, given)), request
+    assumed = assume(held.cluster, given)
+    return TrainingCase(setup=held, goal=goal, assumptions=assumed, train=request.fixed.train), request
 
 
 def _factors(plan: TrainingPlan) -> tuple[LayoutEstimate, tuple[float, float]]:
@@ -105,7 +106,9 @@ def explain(setup: Setup, goal: Goal, given: Given, *, gpus: int, batch: int, **
     Raises as `training_time`.
     """
     setup, request = held_request(setup, gpus=gpus, batch=batch, **choices)
-    case = TrainingCase(setup=setup, goal=goal, assumptions=assume(setup.cluster, given))
+    case = TrainingCase(
+        setup=setup, goal=goal, assumptions=assume(setup.cluster, given), train=request.fixed.train
+    )  # fmt: skip
     found = recommend(setup, **request.question, top=1, rivals=RIVALS, plainest=True)
     if not len(found.best):
         raise LayoutError(f"no layout of {setup.model.name} on gpus {gpus} fits in memory; give more GPUs")

@@ -45,7 +45,7 @@ def goal_record(case: TrainingCase) -> dict[str, Any]:
         "critical_batch_sequences": goal.critical / int(case.setup.model.seq_len),
         "batch_scale_tokens": goal.scale,
         "batch_rule": goal.rule,
-        "extrapolations": list(goal.warnings),
+        "extrapolations": list(case.warnings),
     }
 
 
@@ -119,7 +119,7 @@ def goal_lines(case: TrainingCase) -> list[str]:
             else "no more samples up to the critical batch, none allowed beyond (--batch-rule cap)"
         ),
     ]
-    return lines + [f"  careful: {w}" for w in goal.warnings]
+    return lines + [f"  careful: {w}" for w in case.warnings]
 
 
 def assumption_lines(assumptions: Assumptions) -> RenderableType:
@@ -162,7 +162,7 @@ def time_view(plan: TrainingPlan, factors: Factors = None) -> RenderableType:
     ):
         table.add_row("  " + name, value)
     lines += [table, ""]
-    size = format_bytes(assumptions.storage(model).checkpoint_bytes)
+    size = format_bytes(plan.case.storage.checkpoint_bytes)
     lines.append(
         f"  a failure every {hours:,.3g} h on {plan.gpus:,} GPUs; a checkpoint of {size} takes "
         f"{format_seconds(float(run.checkpoint_s[0]))}; write one every {interval / MINUTE:,.3g} min (Daly 2006)"

@@ -12,6 +12,7 @@ from planner.choices.table import CHOICES, SETTLED
 from planner.hardware import Cluster, changed_cluster, load_accelerator, load_framework
 from planner.layouts import Layouts
 from planner.models import Transformer, load_model, with_seq_len
+from planner.models.counts import total_params
 from planner.models.description import from_description
 from planner.models.flops import step_flops
 from planner.scaling.training import training_time
@@ -77,7 +78,7 @@ def _figures(setup: Setup, result: Estimate, i: int, step: float, tokens: float)
     a = assume(setup.cluster, None)
     run = training_time(
         step, gpus, float(batch * length), tokens or 1.0,
-        reliability=a.reliability, storage=a.storage(setup.model), prices=a.prices,
+        reliability=a.reliability, storage=a.storage(float(total_params(setup.model))), prices=a.prices,
     )  # fmt: skip
     return {
         "seconds": step, "sequences per second": batch / step, "tokens per second": batch * length / step,

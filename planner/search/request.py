@@ -55,6 +55,11 @@ class Fixed:
             return self.settled.get(name)
         raise AttributeError(f"{type(self).__name__} has no {name}")
 
+    @property
+    def train(self) -> int:
+        """What is trained: everything (0), or adapters, as of `planner.choices.training`."""
+        return int(dict(self.shared).get("train", 0))
+
     def among(self, name: str, values: Iterable[Value]) -> list[Value]:
         """The settled ones among a choice's values; all where none is settled."""
         settled = self.settled.get(name)

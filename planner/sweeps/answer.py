@@ -8,7 +8,8 @@ from typing import Any
 from planner.base import records
 from planner.base.errors import InputError, LayoutError
 from planner.base.units import DAY, GIB, HOUR, gpus_text
-from planner.models import Transformer, counts
+from planner.costs.adapters import trained_parameters
+from planner.models import counts
 from planner.scaling.training import training_time
 from planner.search import Recommendation, largest_part, recommend
 from planner.sweeps.columns import FAILED, FITS, NOT_LEGAL, Column
@@ -117,7 +118,7 @@ def _row(found: Recommendation, search: Search, ask: Ask, tokens: float | None) 
         **times,
         **memory,
         **_money(search, ask, step),
-        **(_training(search.setup.model, search, ask, step, tokens) if tokens else {}),
+        **(_training(search, ask, step, tokens) if tokens else {}),
     }
 
 
@@ -139,12 +140,13 @@ def _money(q: Search, ask: Ask, step_time_s: float) -> dict[str, Any]:
     }
 
 
-def _training(model: Transformer, q: Search, ask: Ask, step_time_s: float, tokens: float) -> dict[str, Any]:
+def _training(q: Search, ask: Ask, step_time_s: float, tokens: float) -> dict[str, Any]:
     """A whole training, failures included."""
-    a = ask.assumptions
+    a, (gpus, batch) = ask.assumptions, (q.request.gpus, q.request.global_batch)
+    stored = a.storage(trained_parameters(q.setup, q.request.fixed.train))
     run = training_time(
-        step_time_s, q.request.gpus, q.request.global_batch * float(model.seq_len), tokens,
-        reliability=a.reliability, storage=a.storage(model), prices=a.prices,
+        step_time_s, gpus, batch * float(q.setup.model.seq_len), tokens, reliability=a.reliability, storage=stored,
+        prices=a.prices,
     )  # fmt: skip
     return {
         "training_days": float(run.wall_s[0]) / DAY,

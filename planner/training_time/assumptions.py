@@ -11,7 +11,6 @@ from planner.base.errors import InputError
 from planner.base.files import read_toml, validate
 from planner.base.units import GIGA, HOUR, MINUTE
 from planner.hardware import Cluster
-from planner.models import Transformer, counts
 from planner.scaling.goodput import Reliability
 from planner.scaling.training import Prices, Storage
 
@@ -73,9 +72,9 @@ class Assumptions:
         if most is not None and self.prices.price_per_hour is None:
             raise InputError(f"max-cost is {most:g}, but {accelerator} has no price; give --price")
 
-    def storage(self, model: Transformer) -> Storage:
-        """A checkpoint of the model and where it goes."""
-        size = self["checkpoint_bytes_per_parameter"] * float(counts.total_params(model))
+    def storage(self, parameters: float) -> Storage:
+        """A checkpoint of so many trained parameters and where it goes."""
+        size = self["checkpoint_bytes_per_parameter"] * parameters
         bandwidth = self["storage_gbyte_per_s"] * GIGA
         return Storage(checkpoint_bytes=size, bandwidth_bytes_per_s=bandwidth, gpus_per_node=self.gpus_per_node)
 

@@ -79,7 +79,7 @@ class SitesCase(TrainingCase):
     @property
     def parameters(self) -> float:
         """Parameters that are exchanged: all that is trained."""
-        return trained_parameters(self.setup, dict(self.request.fixed.shared).get("train", 0))
+        return trained_parameters(self.setup, self.request.fixed.train)
 
     def best(self, gpus: int, batch: int, **settled: Any) -> Estimate:
         """The best layout of a search, an estimate of one. Raises LayoutError if nothing is legal, or nothing fits."""

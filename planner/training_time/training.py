@@ -3,25 +3,43 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from planner.base.arrays import Array
+from planner.costs.adapters import trained_parameters
 from planner.layouts import Layouts
-from planner.scaling.training import TrainingTime, tokens_at_batch, training_time
+from planner.scaling.training import Storage, TrainingTime, tokens_at_batch, training_time
 from planner.setup import Setup
 from planner.training_time.assumptions import Assumptions
 from planner.training_time.goal import Goal
 
+NOT_TUNING = "the laws are of training from scratch: of adapters they tell neither the loss nor the critical batch"
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingCase:
-    """How long a setup trains to its goal, under assumptions on failures, storage and prices."""
+    """How long a setup trains to its goal, under assumptions on failures, storage and prices.
+
+    train: what is trained, as of `Fixed.train`.
+    """
 
     setup: Setup
     goal: Goal
     assumptions: Assumptions
+    train: int = 0
+
+    @cached_property
+    def storage(self) -> Storage:
+        """A checkpoint of what is trained, and where it goes."""
+        return self.assumptions.storage(trained_parameters(self.setup, self.train))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the goal's laws were not made for."""
+        return (*self.goal.warnings, *[NOT_TUNING] * bool(self.train))
 
     def runs(self, step_time_s: Any, layouts: Layouts, relaxed: float = 1.0) -> TrainingTime:
         """Trainings of layouts whose steps take so long; `relaxed` multiplies the scale of the critical batch."""
@@ -34,7 +52,7 @@ class TrainingCase:
         a = self.assumptions
         return training_time(
             step_time_s, gpus, batch_tokens, tokens,
-            reliability=a.reliability, storage=a.storage(self.setup.model), prices=a.prices,
+            reliability=a.reliability, storage=self.storage, prices=a.prices,
         )  # fmt: skip
 
     def wall_s(self, step_time_s: Any, fits: Any, layouts: Layouts, relaxed: float = 1.0) -> Array:

@@ -88,6 +88,21 @@ def test_failures_cost_more_on_more_gpus():
     assert many.run.goodput[0] < few.run.goodput[0] < 1
 
 
+def test_of_adapters_a_checkpoint_holds_what_is_trained_and_laws_are_said_not_to_be_theirs():
+    """A pair of rank 16 per matrix of LLaMA 7B: 16 (in + out) parameters of each, 14 bytes of a parameter."""
+    import planner
+
+    said = {"gpus": 8, "batch": 64, "tokens": 1e8}
+    one = planner.time("llama-7b", "dgx-a100-80gb", train="lora:16", **said)
+    h, ffn = 4096, 11008
+    pairs = 16 * ((h + 3 * h) + (h + h) + (h + 2 * ffn) + (ffn + h))
+    assert f"a checkpoint of {32 * pairs * 14 / 2**30:.2f} GiB" in str(one)
+    assert "the laws are of training from scratch" in str(one)
+    whole = planner.time("llama-7b", "dgx-a100-80gb", **said)
+    assert "a checkpoint of 87.86 GiB" in str(whole)
+    assert "from scratch" not in str(whole)
+
+
 def test_assumptions_have_sources_and_ranges():
     cluster = load_cluster("dgx-a100-80gb")
     figures = assume(cluster).figures
