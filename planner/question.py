@@ -15,7 +15,7 @@ from planner.choices.choice import LARGEST, flag, real, whole, word
 from planner.choices.pipeline_layout import parse_pipeline_layout
 from planner.choices.table import CHOICES, SETTLED, SHARED
 from planner.costs.memory.fit_chance import kinds_of, safe_share, unmeasured
-from planner.hardware import Cluster, load_cluster, load_framework
+from planner.hardware import Cluster, Framework, load_cluster, load_framework
 from planner.hardware.framework_choices import Runs
 from planner.layouts import Attention, Layouts, Precision, Split, choice
 from planner.models import Transformer, load_model, with_seq_len
@@ -198,11 +198,24 @@ def careful(
         fixed = replace(fixed, pipelined=True)
     if not flag("any_framework", any_framework):
         # What the framework runs of the choices that the user has not settled, where it does not run all.
+        setup = replace(setup, framework=_with_its_schedules(setup.framework, fixed.train))
         has = {name: getattr(setup.framework.runs, name) for name in RUNS if getattr(fixed, name) is None}
         fixed = replace(fixed, **{name: values for name, values in has.items() if values})
     for text in exclude or ():
         fixed = without(fixed, text)
     return replace(setup, cluster=replace(setup.cluster, accelerator=accelerator)), fixed
+
+
+def _with_its_schedules(framework: Framework, train: int) -> Framework:
+    """The framework with the schedules that it runs of a training.
+
+    None splits a backward pass where layers are compiled, for PyTorch can't (github.com/pytorch/pytorch issue 161904),
+    or where matrices are frozen: they have no gradient to put off, and nobody's adapters come with such a schedule.
+    """
+    if not (train or framework.compiled_layers):
+        return framework
+    whole = tuple(name for name in framework.runs.schedule if not get_schedule(name).splits_backward)
+    return replace(framework, runs=replace(framework.runs, schedule=whole))
 
 
 def search_request(

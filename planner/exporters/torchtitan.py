@@ -37,6 +37,7 @@ class Torchtitan(Target):
     version = "0.3.0"
     suffix = ".py"
     takes_base = True
+    adapters: str | None = "the recipe's model asks for it: give it a LoRAConverter (torchtitan, components/lora.py)"
     head_module = "lm_head"
     """The output product's name in its models."""
     splits_backward = False

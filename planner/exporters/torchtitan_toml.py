@@ -14,6 +14,7 @@ class TorchtitanToml(Torchtitan):
     version = "0.2.2"
     suffix = ".toml"
     takes_base = False
+    adapters = None
     head_module = "output"
     splits_backward = True
 

@@ -213,10 +213,11 @@ def test_megatron_bridge_is_told_and_others_refuse():
     assert 'cfg.peft = LoRA(target_modules=["linear_qkv", "linear_proj"], dim=16)' in text
     assert "training.finetune import finetune" in text
     compile(text, "plan.py", "exec")
-    for target in ("megatron", "torchtitan", "torchtitan-toml"):
+    for target in ("megatron", "torchtitan-toml"):
         with pytest.raises(LayoutError, match="has no adapters; train full, or export to megatron-bridge"):
             one.export(target)
     assert "adapters are the training code's own" in one.export("deepspeed").text
+    assert "give it a LoRAConverter" in " ".join(one.export("torchtitan").text.replace("#", "").split())
     with pytest.raises(LayoutError, match="has no adapters"):
         recommend("llama3-8b", "dgx-h100", gpus=8, batch=64, train="lora:16", framework="torchtitan-toml")
 

@@ -21,7 +21,7 @@ from planner.hardware import load_cluster, load_framework, profile_names
 from planner.layouts import GradDtype, Layouts, OptimizerKind, Precision, Recompute, Split
 from planner.models import load_model
 from planner.plan_file import SavedPlan
-from planner.question import what_is_fixed
+from planner.question import careful, load_setup, what_is_fixed
 from planner.schedules import get_schedule
 from planner.setup import Setup
 from planner.step.legality import legal
@@ -561,9 +561,14 @@ def test_torchtitan_passes_one_micro_batch_after_another():
         assert {"1f1b", "interleaved", "modular"} <= set(schedules)
 
 
-def test_no_framework_of_compiled_layers_splits_a_backward_pass():
-    frameworks = [load_framework(name) for name in profile_names("frameworks")]
-    compiled = [one for one in frameworks if one.compiled_layers]
+def test_no_framework_of_compiled_layers_and_no_training_of_adapters_splits_a_backward_pass():
+    cluster, split = load_cluster("dgx-h100"), {"zb-v", "dualpipev"}
+    compiled = [name for name in profile_names("frameworks") if load_framework(name).compiled_layers]
     assert compiled
-    assert not any(get_schedule(name).splits_backward for one in compiled for name in one.runs.schedule)
-    assert all(one.runs.schedule for one in compiled)
+    for name, train in [*((name, "full") for name in compiled), ("fsdp", "lora:16")]:
+        setup, fixed = careful(load_setup("llama3-8b", cluster, framework=name), train=train)
+        assert fixed.schedule == setup.framework.runs.schedule
+        assert {"1f1b", "interleaved"} <= set(fixed.schedule)
+        assert not split & set(fixed.schedule)
+    _, fixed = careful(load_setup("llama3-8b", cluster, framework="fsdp"))
+    assert split < set(fixed.schedule)
