@@ -66,6 +66,12 @@ def test_unusual_choices_are_counted():
     assert unusual(layouts, 8192).tolist() == [0, 0, 2, 2, 1, 3]
     assert unusual(layouts, 16384).tolist() == unusual(layouts, 1 << 20).tolist() == [0, 0, 2, 1, 1, 3]
     assert unusual(layouts, 1024).tolist() == [0, 0, 2, 3, 1, 3]
+    assert unusual(Layouts.of(cp=[1, 4, 1, 4], micro_batch=[1, 1, 2, 2], global_batch=8), 1 << 20).tolist() == [
+        0,
+        0,
+        0,
+        2,
+    ]
 
 
 def test_as_many_sequences_on_as_many_more_context_ranks_are_no_other_answer():

@@ -20,13 +20,14 @@ USUAL_TOKENS = 4096  # of a sequence on a context rank: 99 % of the measured run
 def unusual(layouts: Layouts, seq_len: Any) -> Ints:
     """How many choices of each layout are not the usual ones, shape (n,).
 
-    Each doubling of the context-parallel ranks that leaves one fewer than `USUAL_TOKENS` counts as one, and each
-    doubling of virtual stages beyond `USUAL_CHUNKS`: both are further from what published runs have measured.
+    Each doubling of the context-parallel ranks counts as one that leaves a rank fewer than `USUAL_TOKENS`, or cuts
+    several sequences at once, and each doubling of virtual stages beyond `USUAL_CHUNKS`: all are further from what
+    published runs have measured, of which none cuts several.
     """
     usual = np.array([name in USUAL_SCHEDULES for name in layouts.schedule_names])
     count = ((layouts.pp > 1) & ~usual[layouts.schedule]).astype(np.int64)
     shorter = np.clip(layouts.cp * USUAL_TOKENS / seq_len, 1.0, layouts.cp)
-    count += np.ceil(np.log2(shorter)).astype(np.int64)
+    count += np.ceil(np.log2(np.where(layouts.micro_batch > 1, layouts.cp, shorter))).astype(np.int64)
     count += np.ceil(np.log2(np.maximum(layouts.virtual_stages / USUAL_CHUNKS, 1.0))).astype(np.int64)
     for choice in CHOICES.values():
         if choice.risky:
