@@ -36,6 +36,12 @@ def test_square_products_on_amd(gpu, precision, measured, within):
     assert [tflops(gpu, precision, n, n, n) for n in SQUARE] == pytest.approx(list(measured), rel=within)
 
 
+def test_products_on_cards_of_little_power():
+    """PyTorch's best square one on an L40S, two of an L4's (zzc0721/torch-performance-test-data, issues 43 and 120)."""
+    assert max(tflops("l40s", Precision.BF16, n, n, n) for n in SQUARE) == pytest.approx(269.15, rel=0.02)
+    assert [tflops("l4", Precision.BF16, n, n, n) for n in SQUARE[:2]] == pytest.approx([54.91, 59.4], rel=0.06)
+
+
 def test_mi300x_s_follow_from_mi325x_s_by_power():
     """750 W instead of 1,000, by the exponent that was measured of H100's parts."""
     assert tflops("mi300x", Precision.BF16, 8192, 8192, 8192) == pytest.approx(724, rel=0.08)
