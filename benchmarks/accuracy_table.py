@@ -28,15 +28,15 @@ BELIEVE = {
     ): "within 5 % with Megatron-Core, NeMo or FSDP; 12 % with torchtitan, OLMo-core or Pax; "
     "15 % on GH200; MaxText's 70B takes 10 to 25 % less; 20 % in fp8 outside NVIDIA's "
     "recipes",
-    ("blackwell", False): "within 10 %; torchtitan within 15 %",
+    ("blackwell", False): "within 10 %; torchtitan within 15 %; 1.5 times as long on B200 of limited power",
     ("blackwell-ultra", False): "within 10 %",
     ("volta", False): "within 20 %",
     ("cdna2", False): "one publication: within 10 %",
-    ("cdna3", False): "fp8 on MI325X within 10 %; MI300X expect 1.3 times as long",
+    ("cdna3", False): "fp8 on MI325X within 10 %; MI300X expect 1.3 to 1.6 times as long",
     ("cdna4", False): "Primus and NeMo within 15 %; Megatron-LM with dropout: expect 1.4 to 1.6 times as long",
     ("cdna3", True): "one run, predicted too fast",
-    ("ampere", True): "two publications: within 15 %",
-    ("hopper", True): "within 20 %; on AWS expect 1.4 to 1.9 times as long",
+    ("ampere", True): "pre-training within 15 %; one fine-tuning took 2.5 times as long",
+    ("hopper", True): "with Megatron within 25 %; on AWS expect 1.4 to 1.9 times as long; twice and more where a trainer pads its experts",
     ("blackwell", True): "within 20 %",
     ("blackwell-ultra", True): "within 20 %; on AWS expect 1.2 to 1.7 times as long",
 }

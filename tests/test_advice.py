@@ -212,7 +212,7 @@ def test_an_answer_says_whose_memory_was_never_measured(plan):
 
 
 def test_few_runs_on_an_architecture_are_told():
-    assert "6 of them, predicted 11% too fast on average" in accuracy_sentence("cdna3")
+    assert "9 of them, predicted 18% too fast on average" in accuracy_sentence("cdna3")
     assert "unverified here" in accuracy_sentence("ada")
 
 
