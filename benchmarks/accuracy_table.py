@@ -36,7 +36,10 @@ BELIEVE = {
     ("cdna4", False): "Primus and NeMo within 15 %; Megatron-LM with dropout: expect 1.4 to 1.6 times as long",
     ("cdna3", True): "one run, predicted too fast",
     ("ampere", True): "pre-training within 15 %; one fine-tuning took 2.5 times as long",
-    ("hopper", True): "with Megatron within 25 %; on AWS expect 1.4 to 1.9 times as long; twice and more where a trainer pads its experts",
+    (
+        "hopper",
+        True,
+    ): "with Megatron within 25 %; on AWS 1.4 to 1.9 times as long; where a trainer pads experts 2.4 to 3.9",
     ("blackwell", True): "within 20 %",
     ("blackwell-ultra", True): "within 20 %; on AWS expect 1.2 to 1.7 times as long",
 }
