@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
 
@@ -217,4 +217,14 @@ class Layouts:
         Raises InputError if a value is of another kind or out of range, UnknownNameError for a name that an enumeration
         has not.
         """
-        return Layouts.of(**{name: [CHOICES[name].coded(row[name]) for row in rows] for name in rows[0]})
+        return Layouts.of(**{name: _coded(name, [row[name] for row in rows]) for name in rows[0]})
+
+
+def _coded(name: str, values: list[Any]) -> list[Any]:
+    """A choice's values as arrays hold them; each that occurs is read once."""
+    read = CHOICES[name].coded
+    try:
+        known = lru_cache(None, typed=True)(read)  # True is no 1, nor is 1.0
+        return [known(value) for value in values]
+    except TypeError:  # a list or a table, which has no hash: `read` says what is allowed
+        return [read(value) for value in values]

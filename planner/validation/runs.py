@@ -139,7 +139,11 @@ def software() -> dict[str, dict[str, Any]]:
 
 def said(run: MeasuredRun, table: str) -> Any:
     """The value that a run's source gives in a table, the most specific that holds; None where it gives none."""
-    name = f"{run['source']}/{run['run']}"
+    return _said(f"{run['source']}/{run['run']}", table)
+
+
+@cache
+def _said(name: str, table: str) -> Any:
     values = {of: value for of, value in software()[table].items() if name.startswith(of)}
     return values[max(values, key=len)] if values else None
 
