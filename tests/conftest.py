@@ -21,10 +21,18 @@ settings.load_profile("planner")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A file's tests run in one worker of `-n`, which prepares their inputs once; files of many tests come first."""
+    """A file's tests run in one worker of `-n`, which prepares their inputs once; files of many tests come first.
+
+    All of tests/validation is one file here: its tests look at the same predictions (`tests/predictions.py`).
+    """
     from xdist.scheduler import LoadFileScheduling
 
-    return LoadFileScheduling(config, log)
+    class ByInputs(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            together = "tests/validation/"
+            return together if nodeid.startswith(together) else str(super()._split_scope(nodeid))
+
+    return ByInputs(config, log)
 
 
 @pytest.fixture(scope="session")

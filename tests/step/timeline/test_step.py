@@ -1,17 +1,24 @@
 """The simulated step against the closed form that search uses, on random layouts of real models and clusters."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
+from planner import hardware, models
 from planner.base.errors import LayoutError
-from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
-from planner.models import Transformer, load_model
+from planner.models import Transformer
 from planner.schedules import SCHEDULES, get_schedule
 from planner.setup import Setup
 from planner.step.estimate import estimate
 from planner.step.legality import first_broken
 from planner.step.timeline.step import simulate
+
+# Thousands of layouts are drawn: each profile is read once.
+load_model, load_cluster, load_framework = map(
+    cache, (models.load_model, hardware.load_cluster, hardware.load_framework)
+)
 
 MODELS = ("llama2-7b", "llama-13b", "llama-65b", "gpt3-175b", "llama3-8b", "bloom-176b")
 CLUSTERS = ("dgx-a100-80gb", "dgx-h100", "dgx-1-v100")
