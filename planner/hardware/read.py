@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, fields
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -87,7 +88,16 @@ R = TypeVar("R")
 
 def profile_names(kind: str) -> list[str]:
     """Names of the shipped profiles of a kind: accelerators, efficiency, links, clusters or frameworks."""
-    return sorted(p.stem for p in (shipped_folder("hardware_profiles") / kind).glob("*.toml"))
+    return sorted(_shipped(kind))
+
+
+@cache
+def _shipped(kind: str) -> dict[str, Path]:
+    return {p.stem: p for p in (shipped_folder("hardware_profiles") / kind).glob("*.toml")}
+
+
+_read_once = cache(read_toml)
+"""A shipped profile's tables, which nothing changes; a file of one's own may be another the next time."""
 
 
 def _path(kind: str, name: str, beside: Path | None) -> Path:
@@ -95,13 +105,16 @@ def _path(kind: str, name: str, beside: Path | None) -> Path:
     if is_path(name):
         path = Path(name)
         return path if beside is None or path.is_absolute() else beside / path
+    files = _shipped(kind)
+    if name in files:
+        return files[name]
     known = profile_names(kind)
-    found = name if name in known else same_name(name, known)
+    found = same_name(name, known)
     if found is None and kind == "clusters":
         found = server_of(name, known)
     if found is None:
         raise UnknownNameError(kind.removesuffix("s"), name, known, "Or give a TOML file of your own.")
-    return shipped_folder("hardware_profiles") / kind / f"{found}.toml"
+    return files[found]
 
 
 def profile_table(
@@ -113,7 +126,7 @@ def profile_table(
     itself.
     """
     path = _path(kind, name, beside)
-    data = read_toml(path)
+    data = read_toml(path) if is_path(name) else _read_once(path)
     if "base" not in data:
         return data, path
     base = data["base"]

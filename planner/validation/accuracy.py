@@ -37,11 +37,11 @@ def scores(p: Predictions) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     Rows that could not be predicted count in `rows` and `unpredicted`, not in the errors.
     """
     source = np.array([run["source"] for run in p.runs])
-    usable = np.isfinite(p.step_time_s)
+    usable, ok = np.isfinite(p.step_time_s), p.ok
 
     def of(rows: Any) -> dict[str, Any]:
         k = rows & usable
-        s = score(p.step_time_s[k], p.measured_s[k], p.fits[k], p.ok[k], p.memory_bytes[k], p.measured_memory_bytes[k])
+        s = score(p.step_time_s[k], p.measured_s[k], p.fits[k], ok[k], p.memory_bytes[k], p.measured_memory_bytes[k])
         return s | {"rows": int(rows.sum()), "unpredicted": int((rows & ~usable).sum())}
 
     by_source = {name: of(source == name) for name in dict.fromkeys(source.tolist())}

@@ -14,6 +14,11 @@ def predicted():
     return of_unseen()
 
 
+@pytest.fixture(scope="module")
+def by_source(predicted):
+    return scores(predicted)[0]
+
+
 @pytest.mark.parametrize(
     ("source", "mape", "worst"),
     [
@@ -218,8 +223,8 @@ def predicted():
         ("megascale-baseline", 0.065, 0.105),  # 256 to 12,288 A100
     ],
 )
-def test_step_times_are_as_close_as_the_documentation_says(predicted, source, mape, worst):
-    score = scores(predicted)[0][source]
+def test_step_times_are_as_close_as_the_documentation_says(by_source, source, mape, worst):
+    score = by_source[source]
     assert score["unpredicted"] == 0
     assert score["mape"] <= mape
     assert score["max_error"] <= worst
@@ -242,9 +247,8 @@ def test_mlperf_s_fine_tuning_by_adapters():
     assert all(score[source]["mape"] <= bound for source, bound in bounds.items())
 
 
-def test_memory_of_pipelines_of_many_schedules(predicted):
+def test_memory_of_pipelines_of_many_schedules(by_source):
     """PyTorch's allocator, within 4 % on average over 66 runs of four schedules; heads of any size within 6 %."""
-    by_source = scores(predicted)[0]
     for source, rows, mape in (
         ("zero-bubble", 66, 0.04),
         ("vocabulary-1f1b", 48, 0.06),
