@@ -193,9 +193,9 @@ def test_an_empty_space_names_a_conflict_of_which_nothing_can_be_left_out_and_th
 
     assert is_empty(model, only(names))
     assert not any(is_empty(model, only([other for other in names if other != name])) for name in names)
-    legal_near = [n for n in range(1, 20) if not is_empty(model, replace(asked, gpus=n))]
-    if legal_near:
-        near = min(legal_near, key=lambda n: (abs(n - asked.gpus), n))
+    nearest_first = sorted(range(1, 20), key=lambda n: (abs(n - asked.gpus), n))
+    near = next((n for n in nearest_first if not is_empty(model, replace(asked, gpus=n))), None)
+    if near is not None:
         assert remedy == f"a legal number near by is {near}"
     else:
         assert remedy == (f"leave out one of {', '.join(names)}" if len(names) > 1 else f"give another {names[0]}")
