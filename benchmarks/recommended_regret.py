@@ -96,7 +96,8 @@ def main() -> None:
         at, layouts = np.array(rows)[safe], layouts_of([runs[rows[k]] for k in safe])
         models = Models()
         length = models.models[models.of(runs[rows[0]])].seq_len
-        pick = plainest(step[at], np.array([chance[name_of(runs[i])] for i in at]), layouts, length)
+        node = load_cluster(cluster_name(runs[rows[0]])).gpus_per_node
+        pick = plainest(step[at], np.array([chance[name_of(runs[i])] for i in at]), layouts, length, node)
         same = at[(step[at] == step[at[pick]]) & (p.memory_bytes[at] == p.memory_bytes[at[pick]])]
         regret = float(p.measured_s[same].mean() / best - 1.0) if p.ok[same].all() else np.nan
         caution = float(p.measured_s[at[p.ok[at]]].min() / best - 1.0)

@@ -51,7 +51,7 @@ def test_the_one_to_run_is_plain_and_can_not_be_told_apart_from_the_fastest(plan
     step, fastest = found.estimate.step_time_s, found.fastest
     assert step[fastest] == step[found.estimate.fits].min()
     assert step[found.best[0]] <= (1.0 + EQUAL) * step[fastest]
-    count = unusual(found.estimate.layouts, plan.setup.model.seq_len)
+    count = unusual(found.estimate.layouts, plan.setup.model.seq_len, plan.setup.cluster.gpus_per_node)
     assert count[found.best[0]] <= count[fastest]
     assert list(step[found.best[1:]]) == sorted(step[found.best[1:]])
     assert len(set(found.best.tolist())) == len(found.best)
@@ -62,16 +62,15 @@ def test_unusual_choices_are_counted():
         pp=[1, 2, 2, 2, 2, 2], schedule=["1f1b", "1f1b", "zb-v", "interleaved", "interleaved", "interleaved"],
         virtual_stages=[1, 1, 2, 2, 12, 33], cp=[1, 1, 1, 4, 1, 1], global_batch=8,
     )  # fmt: skip
-    assert unusual(layouts, 4096).tolist() == [0, 0, 2, 3, 1, 3]
-    assert unusual(layouts, 8192).tolist() == [0, 0, 2, 2, 1, 3]
-    assert unusual(layouts, 16384).tolist() == unusual(layouts, 1 << 20).tolist() == [0, 0, 2, 1, 1, 3]
-    assert unusual(layouts, 1024).tolist() == [0, 0, 2, 3, 1, 3]
-    assert unusual(Layouts.of(cp=[1, 4, 1, 4], micro_batch=[1, 1, 2, 2], global_batch=8), 1 << 20).tolist() == [
-        0,
-        0,
-        0,
-        2,
-    ]
+    assert unusual(layouts, 4096, 8).tolist() == [0, 0, 2, 3, 1, 3]
+    assert unusual(layouts, 8192, 8).tolist() == [0, 0, 2, 2, 1, 3]
+    assert unusual(layouts, 16384, 8).tolist() == unusual(layouts, 1 << 20, 8).tolist() == [0, 0, 2, 1, 1, 3]
+    assert unusual(layouts, 1024, 8).tolist() == [0, 0, 2, 3, 1, 3]
+    several = Layouts.of(cp=[1, 4, 1, 4], micro_batch=[1, 1, 2, 2], global_batch=8)
+    assert unusual(several, 1 << 20, 8).tolist() == [0, 0, 0, 2]
+    wide = Layouts.of(tp=[8, 16, 32, 64], global_batch=8)
+    assert unusual(wide, 4096, 8).tolist() == [0, 1, 2, 3]
+    assert unusual(wide, 4096, 72).tolist() == [0, 0, 0, 0]
 
 
 def test_as_many_sequences_on_as_many_more_context_ranks_are_no_other_answer():

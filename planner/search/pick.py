@@ -17,18 +17,20 @@ USUAL_CHUNKS = 12  # virtual stages of a rank: 96 % of the measured runs that ha
 USUAL_TOKENS = 4096  # of a sequence on a context rank: 99 % of the measured runs with several leave so many
 
 
-def unusual(layouts: Layouts, seq_len: Any) -> Ints:
+def unusual(layouts: Layouts, seq_len: Any, gpus_per_node: int) -> Ints:
     """How many choices of each layout are not the usual ones, shape (n,).
 
     Each doubling of the context-parallel ranks counts as one that leaves a rank fewer than `USUAL_TOKENS`, or cuts
-    several sequences at once, and each doubling of virtual stages beyond `USUAL_CHUNKS`: all are further from what
-    published runs have measured, of which none cuts several.
+    several sequences at once, each doubling of virtual stages beyond `USUAL_CHUNKS`, and each of tensor ranks beyond a
+    node: all are further from what published runs have measured, of which none cuts several, and 9 of 1,561 have
+    tensor ranks over nodes.
     """
     usual = np.array([name in USUAL_SCHEDULES for name in layouts.schedule_names])
     count = ((layouts.pp > 1) & ~usual[layouts.schedule]).astype(np.int64)
     shorter = np.clip(layouts.cp * USUAL_TOKENS / seq_len, 1.0, layouts.cp)
     count += np.ceil(np.log2(np.where(layouts.micro_batch > 1, layouts.cp, shorter))).astype(np.int64)
-    count += np.ceil(np.log2(np.maximum(layouts.virtual_stages / USUAL_CHUNKS, 1.0))).astype(np.int64)
+    for many, most in ((layouts.virtual_stages, USUAL_CHUNKS), (layouts.tp, gpus_per_node)):
+        count += np.ceil(np.log2(np.maximum(many / most, 1.0))).astype(np.int64)
     for choice in CHOICES.values():
         if choice.risky:
             count += getattr(layouts, choice.name) != choice.default
@@ -42,7 +44,7 @@ def kinds(layouts: Layouts) -> Ints:
 
 
 def on_fewest_context_ranks(layouts: Layouts) -> Layouts:
-    """The same tokens a rank from as many times fewer sequences on as many times fewer context ranks."""
+    """The same tokens per rank, of fewer sequences on as many times fewer context ranks."""
     return replace(layouts, cp=layouts.cp // np.gcd(layouts.cp, layouts.micro_batch))
 
 
@@ -52,7 +54,7 @@ def first_of_each(order: Any, kind: Ints) -> Ints:
     return np.asarray(order[np.sort(first)])
 
 
-def plainest_first(result: Estimate, order: Any) -> Ints:
+def plainest_first(result: Estimate, order: Any, gpus_per_node: int) -> Ints:
     """Fitting layouts, fastest first, with the one to run before them.
 
     Pipelines whose exact timeline is not known don't count.
@@ -62,16 +64,17 @@ def plainest_first(result: Estimate, order: Any) -> Ints:
     known = order[result.simulated[order] | (result.layouts.pp[order] == 1) | (order == order[0])]
     some = result.take(known)
     seq_len = some.tokens / some.layouts.global_batch
-    pick = known[plainest(some.step_time_s, some.fit_chance, some.layouts, seq_len)]
+    pick = known[plainest(some.step_time_s, some.fit_chance, some.layouts, seq_len, gpus_per_node)]
     return np.concatenate([[pick], order[order != pick]])
 
 
-def plainest(step_time_s: Any, fit_chance: Any, layouts: Layouts, seq_len: Any) -> int:
+def plainest(step_time_s: Any, fit_chance: Any, layouts: Layouts, seq_len: Any, gpus_per_node: int) -> int:
     """The index of the layout to run, of some that fit: steps, chances of fitting and tokens of a sequence, (n,).
 
     Of those that can't be told apart from the fastest (`EQUAL`) it has the fewest unusual choices, then the better
     chance of fitting, above 99 % taken as alike, then the shortest step.
     """
     near = np.flatnonzero(step_time_s <= (1.0 + EQUAL) * step_time_s.min())
-    keys = (step_time_s[near], np.maximum(1.0 - fit_chance[near], SURE), unusual(layouts, seq_len)[near])
+    odd = unusual(layouts, seq_len, gpus_per_node)
+    keys = (step_time_s[near], np.maximum(1.0 - fit_chance[near], SURE), odd[near])
     return int(near[np.lexsort(keys)[0]])

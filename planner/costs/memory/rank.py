@@ -203,10 +203,6 @@ def rank_memory(
     at_once: layers that ZeRO-3 gathers, or whose gradients are scattered, together.
     waiting: whether all forward passes come first. held: `activations`, if known.
 
-    Of two micro-batches in turn one makes a layer before the other's, attention last, is freed. That is all that it
-    adds: a rank runs one forward pass more before its first backward pass, and none more is alive at the peak
-    (Megatron-Core, pipeline_parallel/schedules.py and models/common/model_chunk_schedule_plan.py).
-
     Mixed precision keeps a 16-bit parameter, a gradient, and 12 bytes of fp32 parameter and Adam's moments (ZeRO,
     Rajbhandari et al. 2020, section 3.1). fp32 keeps no second copy. ZeRO shards over data x context.
     """
@@ -222,9 +218,7 @@ def rank_memory(
     moves = trained(case, own)
     gradients, logits = np.asarray(_gradients_bytes(case, moves) * copies), last * held.logits
     states = state_parameters(optimizer_bytes(moves, case), layouts, 1) * copies
-    # By the time that a layer is made again, those behind it that were kept are freed.
-    working = held.working - np.where(alone > 0, held.again, 0.0) + np.where(moved > 0, held.layer, 0.0)
-    working = working + takes_turns(case) * held.layer
+    working = _working_bytes(case, held, alone, moved)
     buffers = (working + layers * held.keys_values) * slack + spare_gradients_bytes(case)
     if np.any(layouts.zero >= 2):
         gradients_whole, parameters_whole = _whole_bytes(case, own, moves, layers, modules, at_once, (first, last))
@@ -245,6 +239,18 @@ def rank_memory(
         buffers_bytes=np.asarray(buffers),
         reserved_bytes=np.broadcast_to(np.float64(framework.reserved_bytes), layouts.shape),
     )
+
+
+def _working_bytes(case: Case, held: Activations, alone: Any, moved: Any) -> Array:
+    """Bytes that come and go with each layer; alone, moved: layers that are kept while others are recomputed, or moved.
+
+    Of two micro-batches in turn one makes a layer before the other's, attention last, is freed. That is all that it
+    adds: a rank runs one forward pass more before its first backward pass, and none more is alive at the peak
+    (Megatron-Core, pipeline_parallel/schedules.py and models/common/model_chunk_schedule_plan.py).
+    """
+    # By the time that a layer is made again, those behind it that were kept are freed.
+    one = held.working - np.where(alone > 0, held.again, 0.0) + np.where(moved > 0, held.layer, 0.0)
+    return np.asarray(one + takes_turns(case) * held.layer)
 
 
 def _gradients_in_turn(layouts: Layouts, gradients: Array, freed: Array, in_flight: Any) -> Array:
