@@ -156,10 +156,10 @@ class NetworkCurve:
 def curve(case: NetworkCase) -> NetworkCurve:
     """The best layout along the axis. Raises LayoutError if nothing is legal, or nothing fits."""
     values = case.axis.values
-    found = [case.quickest(values[0])[1]]
+    known, found = case.quickest(values[0])[1], []
     for value in values:
-        found.append(case.best(case.on(value), found[-1]))
-    del found[0]
+        known = case.best(case.on(value), known)
+        found.append(known)
     rows = [tuple(one.row(0).items()) for one in found]
     distinct = list(dict.fromkeys(rows))
     winners = Layouts.concatenate([found[rows.index(row)] for row in distinct])

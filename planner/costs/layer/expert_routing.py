@@ -159,8 +159,10 @@ def takes_turns(case: Case) -> Bools:
     weights in 32 bits and more than one module of multi-token prediction (transformer_config.py;
     NVIDIA-NeMo/Megatron-Bridge, training/comm_overlap.py, says so too).
     """
+    if case.framework.overlap_experts == 0.0:
+        return np.zeros(1, dtype=bool)
     x = case.layouts
-    split = (x.ep > 1) & ((x.pp == 1) | (x.virtual_stages > 1)) & (case.framework.overlap_experts > 0.0)
+    split = (x.ep > 1) & ((x.pp == 1) | (x.virtual_stages > 1))
     whole = (x.recompute == Recompute.FULL) | (x.precision < Precision.FP16)
     return np.asarray(split & ~whole & (np.asarray(case.model.num_mtp_layers) <= 1))
 
