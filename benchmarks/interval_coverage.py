@@ -5,24 +5,36 @@
 A run whose publication is left out keeps the error of the fit that had not seen it, or of the profiles that no fit of
 it touched. Where its framework, GPU architecture, precision or links are left out it is predicted with what stands in
 for them (`strangers` in `cross_validate.py`), and the interval is made of runs of other publications and other ones
-alone. Of each set up to 30 runs count, drawn at random. `held`: of all runs; every set alike; every publication alike.
+alone. Last come runs as they were first predicted (`first_predictions.py`), before anything was known of their
+publication. Of each set up to 30 runs count, drawn at random. `held`: of all runs; every set alike; every publication
+alike.
 Width, interval score (Gneiting and Raftery 2007; lower is better) and the mean pinball loss at 19 levels (half of the
 CRPS) are of the error in logarithms, every set alike.
 """
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
+
 import numpy as np
 from cross_validate import strangers, timed
 from numpy.typing import NDArray
 
 from planner.validation import Predictions, read_runs, shipped_files, unseen_files
-from planner.validation.errors import HeldOut, all_errors, likeness_of_runs
+from planner.validation.errors import HeldOut, all_errors, errors_in, likeness_of_runs
 from planner.validation.interval import left_out_quantiles
 
 Array = NDArray[np.float64]
 MOST = 30
 LEVELS, ENDS = np.arange(1, 20) / 20, (0.1, 0.9)
+FIRST = "as first predicted, publication left out"
+
+
+def first_errors() -> HeldOut:
+    """The errors of runs as they were first predicted."""
+    with (Path(__file__).parent / "first_predictions.csv").open() as file:
+        return errors_in(list(csv.DictReader(file)))
 
 
 def errors_of(p: Predictions) -> HeldOut:
@@ -84,10 +96,11 @@ def show(name: str, judged: HeldOut, quantiles: Array, rows: NDArray[np.bool_]) 
 def main() -> None:
     runs = [run for path in (*shipped_files(), *unseen_files()) for run in read_runs(path)]
     known = all_errors()
-    for but, errors in {"publication": known, **{t: errors_of(p) for t, p in strangers(runs).items()}}.items():
+    kinds = {"publication": known, **{t: errors_of(p) for t, p in strangers(runs).items()}, FIRST: first_errors()}
+    for but, errors in kinds.items():
         judged = drawn(errors)
-        quantiles = left_out_quantiles(known, judged, [*LEVELS, *ENDS], but)
-        print(f"{but} left out")
+        quantiles = left_out_quantiles(known, judged, [*LEVELS, *ENDS], "publication" if but == FIRST else but)
+        print(but if but == FIRST else f"{but} left out")
         same = np.array([
             ((known.traits == t).all(axis=1) & (known.publication != p)).any()
             for t, p in zip(judged.traits, judged.publication, strict=True)

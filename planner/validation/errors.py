@@ -120,9 +120,8 @@ def rows_of(name: str) -> list[dict[str, str]]:
     return list(csv.DictReader(text.splitlines()))
 
 
-def _read(*names: str) -> HeldOut:
-    """The errors in such files."""
-    rows = [row for name in names for row in rows_of(name)]
+def errors_in(rows: list[dict[str, str]]) -> HeldOut:
+    """The errors in rows of such a file."""
     number = np.array([[float(r[c]) for c in COLUMNS[2 + len(TRAITS) :]] for r in rows])
     return HeldOut(
         source=np.array([r["source"] for r in rows]),
@@ -135,19 +134,19 @@ def _read(*names: str) -> HeldOut:
 @cache
 def held_out() -> HeldOut:
     """The errors on the shipped runs of fits without their publication."""
-    return _read("held_out.csv")
+    return errors_in(rows_of("held_out.csv"))
 
 
 @cache
 def unseen() -> HeldOut:
     """The errors of the shipped profiles on runs that no fit uses."""
-    return _read("unseen.csv")
+    return errors_in(rows_of("unseen.csv"))
 
 
 @cache
 def all_errors() -> HeldOut:
     """Errors on held-out runs and on unseen runs."""
-    return _read("held_out.csv", "unseen.csv")
+    return errors_in(rows_of("held_out.csv") + rows_of("unseen.csv"))
 
 
 @cache

@@ -34,7 +34,7 @@ from planner.validation.predict import Predictions
 # that don't. A run whose traits spread errors by REACH more than the nearest run's counts 0.6 of that.
 WIDTH, REACH = 10.0, 0.03
 SPREAD = 0.9  # of what `spread.csv` says
-ONE_MORE = 0.5  # of what conformal prediction adds: known runs and a new one are not drawn alike
+ONE_MORE = 0.35  # of what conformal prediction adds: known runs and a new one are not drawn alike
 UNKNOWN_COSTS = 0.2  # of the spread: what nobody has measured is more often slower than predicted than faster
 POINTS = np.array([NormalDist().inv_cdf((k + 0.5) / 7) for k in range(7)])
 POINTS /= np.sqrt(np.mean(POINTS**2))  # a normal distribution in seven points of equal weight
@@ -72,20 +72,22 @@ def error_quantiles(known: HeldOut, like: Array, its_traits: Any, shares: Any) -
     set has: runs of a set err alike, but not all the same, so they count as what lies half-way between so many runs and
     one. So does their number: the new run may lie beyond them all as any of them might, one more beside n, as in
     conformal prediction with weights (Tibshirani et al. 2019, arXiv 1904.06019); n is the geometric mean of the
-    effective numbers (Kish 1965) of runs and of sets. Each is as wide, too, as the mean of so many sets' errors is
-    uncertain.
+    effective numbers (Kish 1965) of runs and of publications.
+
+    Publications err apart from each other, by p. The mean of n of them is uncertain by p^2 / n, and what they scatter
+    around their own mean falls short of p^2 by p^2 / n too. So each known run is wider by 2 p^2 / n.
     """
     apart, variance = _variance(known, its_traits)
     distance = ((np.log2(known.like / like) / WIDTH) ** 2).sum(axis=1) + apart / REACH**2
-    at = known.numbers[0]
+    at, publication = known.numbers
     weight = np.exp(-0.5 * (distance - distance.min())) * np.bincount(at)[at] ** -0.5
-    of_runs, of_sets = ((w**2).sum() / w.sum() ** 2 for w in (weight, np.bincount(at, weight)))
-    variance = variance + of_sets * spreads(experts=_of_experts(its_traits))[-1] ** 2
+    of_runs, of_publications = ((w**2).sum() / w.sum() ** 2 for w in (weight, np.bincount(publication, weight)))
+    variance = variance + 2.0 * of_publications * spreads(experts=_of_experts(its_traits))[-1] ** 2
     error = (known.error[:, None] + np.sqrt(variance)[:, None] * (POINTS + UNKNOWN_COSTS)).ravel()
     each = np.repeat(weight / len(POINTS), len(POINTS))
     order = np.argsort(error)
     middle = np.cumsum(each[order]) - 0.5 * each[order]
-    level, one_more = np.asarray(shares, dtype=np.float64), ONE_MORE * np.sqrt(of_runs * of_sets)
+    level, one_more = np.asarray(shares, dtype=np.float64), ONE_MORE * np.sqrt(of_runs * of_publications)
     level = level * (1.0 + one_more) - one_more * np.heaviside(0.5 - level, 0.5)
     edge = of_runs / 2.0 / len(POINTS)  # the known ones end there, but for those without weight
     return np.asarray(np.interp(np.clip(level, edge, 1.0 - edge), middle / weight.sum(), error[order]))
