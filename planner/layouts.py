@@ -22,6 +22,7 @@ from planner.choices.enumerations import (
     Attention,
     Dispatcher,
     GradDtype,
+    Number,
     OptimizerKind,
     Precision,
     Recompute,
@@ -34,6 +35,9 @@ __all__ = [
     "Attention", "Dispatcher", "GradDtype", "Layouts", "OptimizerKind", "Precision", "Recompute", "Split", "choice",
 ]  # fmt: skip
 
+
+# numpy asks the class of what it compares for this, and Python takes five times a comparison's time to say it has none.
+Number.__array_ufunc__ = np.ndarray.__array_ufunc__  # type: ignore[attr-defined]
 
 DTYPES: Mapping[type, Any] = {bool: np.bool_, float: np.float64}
 """Array types of the columns that aren't whole numbers."""

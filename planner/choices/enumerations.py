@@ -6,7 +6,11 @@ from typing import TypeVar
 from planner.base.errors import UnknownNameError
 
 
-class Recompute(IntEnum):
+class Number(IntEnum):
+    """An enumeration whose members are numbers of a column (`planner.layouts` says how numpy compares them)."""
+
+
+class Recompute(Number):
     """Activations recomputed in the backward pass: none, the attention core, or every layer from its input.
 
     FINE: what is cheap in mixtures and latent attention: norms, the experts' activation function and the products up
@@ -19,7 +23,7 @@ class Recompute(IntEnum):
     FINE = 3
 
 
-class Attention(IntEnum):
+class Attention(Number):
     """The attention kernel; `fused` is a fused scale-mask-softmax that still keeps O(s^2) activations."""
 
     UNFUSED = 0
@@ -29,7 +33,7 @@ class Attention(IntEnum):
     FLASH3 = 4
 
 
-class Precision(IntEnum):
+class Precision(Number):
     """Number format of the matrix products."""
 
     FP32 = 0
@@ -40,7 +44,7 @@ class Precision(IntEnum):
     NVFP4 = 5
 
 
-class Split(IntEnum):
+class Split(Number):
     """How layers go to pipeline stages: an even count, or with embedding and head balanced by cost or by parameters.
 
     ENDS: embedding and head count as a layer each, so that first and last stage have one fewer (Megatron-LM's
@@ -58,7 +62,7 @@ class Split(IntEnum):
     PRODUCTS = 5
 
 
-class GradDtype(IntEnum):
+class GradDtype(Number):
     """Number format of gradients: what the framework does unless told, or one of two."""
 
     FRAMEWORK = 0
@@ -66,7 +70,7 @@ class GradDtype(IntEnum):
     BF16 = 2
 
 
-class Dispatcher(IntEnum):
+class Dispatcher(Number):
     """How tokens get to the ranks of their experts and back: as the framework does unless told, or one of four.
 
     PPMOE: not at all: tensor ranks, which have the same tokens, each have whole experts, pick the tokens of these and
@@ -82,7 +86,7 @@ class Dispatcher(IntEnum):
     HYBRIDEP = 4
 
 
-class OptimizerKind(IntEnum):
+class OptimizerKind(Number):
     """The optimizer: Adam by the format of its two moments, Muon, or SGD with momentum.
 
     ADAM_BF16: both in bf16 (Megatron-Core's precision-aware optimizer). ADAM_8BIT: both in blocks of 8 bits

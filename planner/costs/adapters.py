@@ -65,7 +65,7 @@ def adapter_products(case: Case, routed: bool | None = None) -> list[Product]:
     Both products of a matrix are cut: the one down over the rank before a matrix whose columns are cut, over its depth
     before one whose depth is; the one up over its columns.
     """
-    if not np.any(frozen(case)):
+    if not frozen(case).any():
         return []
     rank = np.maximum(adapter_rank(case.layouts.train), 1)
     out: list[Product] = []
@@ -82,7 +82,7 @@ def _params(products: list[Product]) -> Any:
 
 def trained(case: Case, own: RankParameters) -> RankParameters:
     """The trained ones among a rank's parameters: all, or the adapters of its layers."""
-    if not np.any(frozen(case)):
+    if not frozen(case).any():
         return own
     layer, experts = _params(adapter_products(case, False)), _params(adapter_products(case, True))
     parts = case.ranks
@@ -106,7 +106,7 @@ def adapters_pass_s(case: Case) -> tuple[Any, Any]:
 
     The output of a matrix whose depth is cut is a rank's tokens' by then, with sequence parallelism.
     """
-    if not np.any(frozen(case)):
+    if not frozen(case).any():
         return 0.0, 0.0
     device, e, tokens = case.device, case.device.element_bytes, case.pass_tokens
     forward, backward = np.asarray(0.0), np.asarray(0.0)
@@ -126,7 +126,7 @@ def adapters_gathers(case: Case) -> tuple[Any, Any]:
     Where a framework overlaps tensor collectives, its normed input is not to be had whole: it is gathered again, and
     its gradient scattered. Routed experts' are left out.
     """
-    if not np.any(frozen(case)):
+    if not frozen(case).any():
         return 0.0, 0.0
     of = [m for m in adapted(case) if not m.routed]
     inward, outward = (sum(m.count for m in of if m.inward is side) for side in (True, False))

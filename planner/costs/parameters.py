@@ -110,9 +110,8 @@ class RankParts:
         """
         model, mine, expert, (embedding, norm) = self.model, self.mine, self.expert, self.ends
         apart = np.asarray(first) < last
-        head = replace(mine, tied=np.asarray(model.tied) & ~apart)
-        ends = first * embedding
-        ends = ends + last * (norm + counts.head_params(head))
+        head = counts.head_params(mine, np.asarray(model.tied) & ~apart)
+        ends = first * embedding + last * (norm + head)
         of_layers, of_experts = layers * self.average, layers * self.sparse * expert
         if np.any(dense):
             mlp = counts.layers_params(mix.all_dense(mine)) - counts.layers_params(mix.all_sparse(mine))
@@ -120,14 +119,14 @@ class RankParts:
             of_layers = of_layers + dense * (mlp / model.num_layers + routed * self.whole_expert)
             of_experts = of_experts - dense * routed * expert
         further = np.asarray(model.num_mtp_layers)
-        if np.any(further):
+        if further.any():
             routed = mix.sparse_modules(model) * model.num_experts
             modules = last if modules is None else modules
             of_layers = of_layers + modules * (self.module - routed * self.whole_expert)
             of_experts = of_experts + modules * routed * expert
             # The embedding again, where it is not the head's table.
             again = (np.asarray(first) < modules) & (further > 0) & ~(np.asarray(model.tied) & (np.asarray(last) > 0))
-            ends = ends + np.where(again, modules * counts.head_params(replace(mine, tied=False)), 0.0)
+            ends = ends + np.where(again, modules * counts.head_params(mine, False), 0.0)
         return RankParameters(layers=np.asarray(of_layers), experts=np.asarray(of_experts), ends=np.asarray(ends))
 
 

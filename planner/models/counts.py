@@ -127,9 +127,9 @@ def final_norm_params(m: Transformer) -> Any:
     return norm_params(m)
 
 
-def head_params(m: Transformer) -> Any:
-    """Parameters of an untied output matrix; 0 where the head is the token table."""
-    return (1 - _flag(m.tied)) * m.vocab * m.hidden
+def head_params(m: Transformer, tied: Any = None) -> Any:
+    """Parameters of an untied output matrix; 0 where the head is the token table. tied: None, as the model says."""
+    return (1 - _flag(m.tied if tied is None else tied)) * m.vocab * m.hidden
 
 
 def total_params(m: Transformer) -> Any:

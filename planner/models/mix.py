@@ -101,23 +101,44 @@ def ssm_channels(m: Transformer) -> tuple[Any, Any]:
 class Shares:
     """Fractions of a model's layers with each kind; blocks, sums, norms: numbers in an average layer."""
 
-    attention: Any
-    ssm: Any
-    dense: Any
-    sparse: Any
-    blocks: Any
-    sums: Any
-    norms: Any
+    of: Transformer
+
+    @property
+    def attention(self) -> Any:
+        """With attention."""
+        return self.of.num_attention_layers / self.of.num_layers
+
+    @property
+    def ssm(self) -> Any:
+        """With a state-space."""
+        return np.asarray(self.of.num_ssm_layers) / self.of.num_layers
+
+    @property
+    def dense(self) -> Any:
+        """With a dense MLP."""
+        return np.asarray(self.of.num_dense_layers) / self.of.num_layers
+
+    @property
+    def sparse(self) -> Any:
+        """With experts."""
+        return sparse_layers(self.of) / self.of.num_layers
+
+    @property
+    def blocks(self) -> Any:
+        """Blocks of a layer."""
+        return blocks(self.of) / self.of.num_layers
+
+    @property
+    def sums(self) -> Any:
+        """Sums of a layer."""
+        return sums(self.of) / self.of.num_layers
+
+    @property
+    def norms(self) -> Any:
+        """Norms of a layer."""
+        return norms(self.of) / self.of.num_layers
 
 
 def shares(m: Transformer) -> Shares:
-    """Shares of each kind in an average layer."""
-    return Shares(
-        attention=m.num_attention_layers / m.num_layers,
-        ssm=np.asarray(m.num_ssm_layers) / m.num_layers,
-        dense=np.asarray(m.num_dense_layers) / m.num_layers,
-        sparse=sparse_layers(m) / m.num_layers,
-        blocks=blocks(m) / m.num_layers,
-        sums=sums(m) / m.num_layers,
-        norms=norms(m) / m.num_layers,
-    )
+    """Shares of each kind in an average layer, each computed where it is asked for."""
+    return Shares(of=m)

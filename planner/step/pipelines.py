@@ -64,7 +64,7 @@ def end_shares(layouts: Layouts) -> Array:
     by_schedule = np.array([np.ravel(get_schedule(name).end_shares()) for name in layouts.schedule_names])
     alone = np.asarray(np.where(layouts.pp == 1, 1.0, by_schedule[layouts.schedule].T))
     shared = shares_ends(layouts)
-    return np.where(shared, 1.0 / layouts.pp, alone) if np.any(shared) else alone
+    return np.where(shared, 1.0 / layouts.pp, alone) if shared.any() else alone
 
 
 def shares_ends(layouts: Layouts) -> Bools:
@@ -75,7 +75,7 @@ def shares_ends(layouts: Layouts) -> Bools:
 def between_share(layouts: Layouts) -> Any:
     """How much of embedding and head lies on each rank between the first and the last; 0 where none shares them."""
     shared = shares_ends(layouts)
-    return np.where(shared, 1.0 / layouts.pp, 0.0) if np.any(shared) else 0.0
+    return np.where(shared, 1.0 / layouts.pp, 0.0) if shared.any() else 0.0
 
 
 def embedding_apart_from_head(layouts: Layouts) -> Bools:

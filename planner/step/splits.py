@@ -128,7 +128,7 @@ def split_layers(
     apart = None
     for split, way in ways:
         of_split = (layouts.layer_split == split) & (p > 1)
-        if np.any(of_split):
+        if of_split.any():
             ends = way()
             if alike and split == Split.BALANCED:
                 ends, apart = _alike(ends)

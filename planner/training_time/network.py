@@ -19,7 +19,7 @@ from planner.hardware import Cluster
 from planner.layouts import Layouts
 from planner.search.ranking import best_of
 from planner.search.request import Request
-from planner.search.scan import estimate_all, search
+from planner.search.scan import search, totals_all
 from planner.setup import Setup
 from planner.step.timeline.many import simulate_all
 
@@ -126,18 +126,16 @@ class NetworkCase:
 
     def step_s(self, value: float, layouts: Layouts) -> float:
         """The least step of some layouts, by the closed form."""
-        return float(estimate_all(self.on(value), layouts).step_time_s.min())
+        return float(totals_all(self.on(value), layouts)[0].min())
 
 
 def exact_step_s(setup: Setup, layouts: Layouts) -> tuple[Array, Bools]:
     """Seconds of a step, and whether it fits; of pipelines by the timeline. Shape (n,)."""
-    closed = estimate_all(setup, layouts)
-    step_s, fits = np.array(closed.step_time_s, dtype=np.float64), np.array(closed.fits)
-    rows = np.flatnonzero(layouts.pp > 1)
-    if len(rows):
-        step_s[rows], peak_bytes = simulate_all(setup, layouts.take(rows))
-        fits[rows] = peak_bytes <= setup.cluster.accelerator.usable_bytes
-    return step_s, fits
+    step_s, peak_bytes = np.empty((2, len(layouts)))
+    for rows, of in ((layouts.pp == 1, totals_all), (layouts.pp > 1, simulate_all)):
+        if rows.any():
+            step_s[rows], peak_bytes[rows] = of(setup, layouts.take(rows))
+    return step_s, peak_bytes <= setup.cluster.accelerator.usable_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,15 +166,18 @@ def curve(case: NetworkCase) -> NetworkCurve:
     least = table.min(axis=1)
     pick = np.where(table[np.arange(len(values)), own] <= least, own, table.argmin(axis=1))
 
-    def step_s(value: float) -> float:
-        setup = case.on(value)
-        return float(exact_step_s(setup, Layouts.concatenate([case.best(setup, winners), winners]))[0].min())
+    limit_s = (1.0 + NEAR) * least[-1]
 
-    k = int(np.argmax(least <= (1.0 + NEAR) * least[-1]))
+    def suffices(value: float) -> bool:
+        setup = case.on(value)
+        known = exact_step_s(setup, winners)[0].min() <= limit_s
+        return bool(known or exact_step_s(setup, case.best(setup, winners))[0][0] <= limit_s)
+
+    k = int(np.argmax(least <= limit_s))
     low, high = values[max(k - 1, 0)], values[k]
     for _ in range(2 if k else 0):
         middle = float(f"{(low * high) ** 0.5:.3g}")
-        low, high = (low, middle) if step_s(middle) <= (1.0 + NEAR) * least[-1] else (middle, high)
+        low, high = (low, middle) if suffices(middle) else (middle, high)
     return NetworkCurve(values=values, step_s=least, layouts=winners.take(pick), enough=high)
 
 

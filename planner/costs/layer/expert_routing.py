@@ -1,12 +1,12 @@
 """The router's own kernels, and the copies of tokens sorted by expert and back. Array-first, shape (n,)."""
 
-from enum import IntEnum
 from math import comb
 from typing import Any
 
 import numpy as np
 
 from planner.base.arrays import Array, Bools, Ints, record
+from planner.choices.enumerations import Number
 from planner.costs.case import Case
 from planner.costs.kernels.device import stream_s
 from planner.costs.placement import members_in_node, node_ranks
@@ -22,7 +22,7 @@ MOST_RDMA_TOKENS = 21_845  # 3 * 21,845 + 1 is 65,536
 """A token takes three entries of a queue pair, and InfiniBand has 65,535 (Megatron-LM pull request 4094)."""
 
 
-class Routing(IntEnum):
+class Routing(Number):
     """How a framework brings tokens to their experts and back.
 
     EAGER: operation by operation, copies in an all-to-all. FUSED: the same with a kernel or two for the router, its

@@ -23,7 +23,7 @@ def first_layers(number: Any, layers: Any, stages: Any, excluding_last: int = 0)
 def layers_not_recomputed(layouts: Layouts, layers: Any, stages: Any) -> Array:
     """Number of a rank's layers that full recomputation leaves alone."""
     some = layouts.recompute_layers
-    return np.where(some > 0, layers - first_layers(some, layers, stages), 0.0) if np.any(some) else np.zeros(1)
+    return np.where(some > 0, layers - first_layers(some, layers, stages), 0.0) if some.any() else np.zeros(1)
 
 
 def offloaded_layers(layouts: Layouts, layers: Any, stages: Any) -> Array:
@@ -33,4 +33,4 @@ def offloaded_layers(layouts: Layouts, layers: Any, stages: Any) -> Array:
     --cpu-offloading-num-layers does), and has room for one more layer's on their way.
     """
     some = layouts.offload_layers
-    return first_layers(some, layers, stages, excluding_last=1) if np.any(some) else np.zeros(1)
+    return first_layers(some, layers, stages, excluding_last=1) if some.any() else np.zeros(1)

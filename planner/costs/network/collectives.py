@@ -8,6 +8,7 @@ all-reduces alone, src/graph/tuning.cc). Inside a node a protocol for small mess
 (NCCL's LL128, there too); the library takes the faster.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -66,25 +67,25 @@ def place(cluster: Cluster, ranks: Any, stride: Any, node_size: Any = None) -> G
     ranks = np.asarray(ranks, dtype=np.float64)
     nodes = np.ceil(ranks / local)
     # All accelerators of a node talk at once; a group owns the NICs' share of its local members.
-    nic = np.full_like(ranks, cluster.network.bandwidth_bytes_per_s * cluster.nics_per_node / node)
-    link = np.full_like(ranks, cluster.node_link.bandwidth_bytes_per_s)
+    network, link = cluster.network, cluster.node_link
+    nic = network.bandwidth_bytes_per_s * cluster.nics_per_node / node
     ring, send = _node_rates(cluster, local, stride)
-    steps = (local - 1.0) * cluster.node_link.ring_step_s
-    through = steps + cluster.network.ring_step_s
+    steps = (local - 1.0) * link.ring_step_s
+    through = steps + network.ring_step_s
     return Group(
         ranks=ranks,
         local=local,
         node_bandwidth_bytes_per_s=ring,
-        network_bandwidth_bytes_per_s=nic * cluster.network.fraction * local,
+        network_bandwidth_bytes_per_s=nic * network.fraction * local,
         node_send_bytes_per_s=send,
         node_shift_bytes_per_s=np.where(local > 1, np.minimum(send, _neighbour_bytes_per_s(cluster)), send),
-        network_send_bytes_per_s=nic * cluster.network.send_fraction,
-        latency_s=local * cluster.node_link.latency_s,  # the launch, and a step to every other member
-        tree_latency_s=np.log2(nodes) * cluster.network.latency_s,
+        network_send_bytes_per_s=np.asarray(nic * network.send_fraction),
+        latency_s=local * link.latency_s,  # the launch, and a step to every other member
+        tree_latency_s=np.log2(nodes) * network.latency_s,
         ring_latency_s=(nodes - 1.0) * through,
-        small_latency_s=(cluster.node_link.small_latency_s or 0.0) + steps,
-        small_bytes_per_s=np.where(nodes > 1, 0.0, link * (cluster.node_link.small_fraction or 0.0)),
-        scatter_passes=np.where(nodes > 1, cluster.network.scatter_passes, cluster.node_link.scatter_passes),
+        small_latency_s=(link.small_latency_s or 0.0) + steps,
+        small_bytes_per_s=np.where(nodes > 1, 0.0, link.bandwidth_bytes_per_s * (link.small_fraction or 0.0)),
+        scatter_passes=np.where(nodes > 1, network.scatter_passes, link.scatter_passes),
     )
 
 
@@ -139,7 +140,11 @@ def nodes_of(cluster: Cluster, ranks: Any, stride: Any, gpus: Any) -> Ints:
     return np.asarray(place(cluster, ranks, stride, node_ranks(cluster, gpus)).nodes, dtype=np.int64)
 
 
-def groups(cluster: Cluster, layouts: Layouts) -> dict[str, Group]:
+OF_LAYERS = ("tensor", "ulysses", "context", "expert")
+OF_REPLICAS = ("data", "replica", "expert_data", "expert_replica")
+
+
+def groups(cluster: Cluster, layouts: Layouts, names: Sequence[str] = OF_LAYERS + OF_REPLICAS) -> dict[str, Group]:
     """The tensor, context, data (x context: what ZeRO shards over), expert and expert-data groups of each layout.
 
     `ulysses` are the context ranks that exchange heads, `context` the ring: one rank of each group of these.
@@ -150,16 +155,17 @@ def groups(cluster: Cluster, layouts: Layouts) -> dict[str, Group]:
     tp, cp, dp, copies = layouts.tp, layouts.cp, layouts.dp, layouts.dp_replicate
     expert, each = layouts.etp * layouts.ep, node_ranks(cluster, layouts.gpus)
     of_expert = np.maximum(tp * dp * cp // (expert * copies), 1)
-    return {
-        "tensor": place(cluster, tp, np.ones_like(tp), each),
-        "ulysses": place(cluster, layouts.ulysses, tp, each),
-        "context": place(cluster, np.maximum(cp // layouts.ulysses, 1), tp * layouts.ulysses, each),
-        "data": place(cluster, layouts.shards, tp, each),
-        "replica": place(cluster, copies, tp * layouts.shards, each),
-        "expert": place(cluster, layouts.ep, layouts.etp, each),
-        "expert_data": place(cluster, of_expert, expert, each),
-        "expert_replica": place(cluster, copies, expert * of_expert, each),
+    ranks_and_stride = {
+        "tensor": (tp, np.ones_like(tp)),
+        "ulysses": (layouts.ulysses, tp),
+        "context": (np.maximum(cp // layouts.ulysses, 1), tp * layouts.ulysses),
+        "data": (layouts.shards, tp),
+        "replica": (copies, tp * layouts.shards),
+        "expert": (layouts.ep, layouts.etp),
+        "expert_data": (of_expert, expert),
+        "expert_replica": (copies, expert * of_expert),
     }
+    return {name: place(cluster, *ranks_and_stride[name], each) for name in names}
 
 
 def all_gather_s(group: Group, size_bytes: Any) -> Array:
@@ -184,7 +190,7 @@ def _pass_s(group: Group, size_bytes: Any, other_nodes_s: Any) -> Array:
     start_s, further_s = (np.where(n > 1, x, 0.0) for x in (group.latency_s, other_nodes_s))
     moved = size_bytes * (n - 1.0) / n
     ring_s = moved / group.bandwidth_bytes_per_s + start_s + further_s
-    if not np.any(small):
+    if not small.any():
         return np.asarray(ring_s)
     small_start_s = np.where(small, group.small_latency_s, np.inf)
     small_s = moved / np.where(small, group.small_bytes_per_s, 1.0) + small_start_s

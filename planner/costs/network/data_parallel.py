@@ -16,7 +16,15 @@ from planner.costs.memory.bytes_per_parameter import (
     rank_parameter_bytes,
     reduced_bytes,
 )
-from planner.costs.network.collectives import Group, all_gather_s, all_reduce_s, groups, reduce_scatter_s, with_startup
+from planner.costs.network.collectives import (
+    OF_REPLICAS,
+    Group,
+    all_gather_s,
+    all_reduce_s,
+    groups,
+    reduce_scatter_s,
+    with_startup,
+)
 from planner.costs.parameters import RankParameters
 from planner.layouts import Layouts, OptimizerKind
 from planner.models import mix
@@ -48,7 +56,7 @@ class DataCollectives:
         floor = min(network.send_fraction / (network.fraction * cluster.nics_per_node), 1.0)
         slowed = np.clip(case.framework.sharded_nodes / nodes, floor, 1.0)
         return DataCollectives(
-            by=groups(with_startup(cluster, case.framework.network_startup_s), layouts),
+            by=groups(with_startup(cluster, case.framework.network_startup_s), layouts, OF_REPLICAS),
             layouts=layouts,
             expert_share=expert_share,
             param_bytes=layer_parameter_bytes(case),
@@ -89,7 +97,7 @@ class DataCollectives:
     def _both(self, collective: Any, dense_bytes: Any, expert_bytes: Any, dense: str, experts: str) -> Array:
         """Seconds of a collective over dense parameters, and over experts in groups of their own."""
         seconds = collective(self.by[dense], dense_bytes)
-        if np.any(self.expert_share > 0):
+        if (self.expert_share > 0).any():
             sparse = collective(self.by[experts], expert_bytes)
             seconds = seconds + np.where(self.expert_share > 0, sparse, 0.0)
         return np.asarray(seconds)

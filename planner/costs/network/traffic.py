@@ -12,6 +12,7 @@ from planner.costs.layer.expert_routing import by_node, dispatchers, reached
 from planner.costs.layer.kept_operations import by_operation
 from planner.costs.memory.bytes_per_parameter import parameter_bytes, reduced_bytes
 from planner.costs.network.collectives import (
+    OF_LAYERS,
     Group,
     all_gather_s,
     all_reduce_s,
@@ -213,7 +214,7 @@ def expert_s(case: Case, group: Group, tensor: Group) -> tuple[Array, Array]:
 
 def layer_traffic(case: Case) -> LayerTraffic:
     """The collectives of one layer, embedding and head for one micro-batch."""
-    by = groups(with_startup(case.cluster, case.framework.network_startup_s), case.layouts)
+    by = groups(with_startup(case.cluster, case.framework.network_startup_s), case.layouts, OF_LAYERS)
     tokens, k = case.pass_tokens, case.layouts.sequence_slices
     forward, backward = tensor_s(case, by["tensor"])
     context, context_back = context_s(case, by["context"])
