@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from markdown_it import MarkdownIt
@@ -45,6 +46,7 @@ class Snippet:
         return "\n".join(line[2:] for line in self.text.splitlines() if line.startswith("$ "))
 
 
+@cache
 def snippets(page: Path) -> list[Snippet]:
     """Every fenced or indented block of a page, in order; an indented one has the language ''."""
     out = []
