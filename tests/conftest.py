@@ -19,18 +19,24 @@ settings.register_profile("planner", deadline=None)
 settings.load_profile("planner")
 
 
+ALONE = ("tests/notebooks/", "tests/calibration/test_probe.py")
+PREDICTIONS = ("tests/validation/", "tests/reproductions/", "tests/cli/test_cli.py")
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """A file's tests run in one worker of `-n`, which prepares their inputs once; files of many tests come first.
 
-    All of tests/validation is one file here: its tests look at the same predictions (`tests/predictions.py`).
+    What looks at predictions of all measured runs is one file here: they are made once (`tests/predictions.py`). Long
+    tests of processes of their own share nothing: each is a file, so that no worker has all of them at the end.
     """
     from xdist.scheduler import LoadFileScheduling
 
     class ByInputs(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            together = "tests/validation/"
-            return together if nodeid.startswith(together) else str(super()._split_scope(nodeid))
+            if nodeid.startswith(ALONE):
+                return nodeid
+            return PREDICTIONS[0] if nodeid.startswith(PREDICTIONS) else str(super()._split_scope(nodeid))
 
     return ByInputs(config, log)
 
