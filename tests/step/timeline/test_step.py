@@ -13,6 +13,7 @@ from planner.schedules import SCHEDULES, get_schedule
 from planner.setup import Setup
 from planner.step.estimate import estimate
 from planner.step.legality import first_broken
+from planner.step.timeline.many import simulate_each
 from planner.step.timeline.step import simulate
 
 # Thousands of layouts are drawn: each profile is read once.
@@ -56,27 +57,45 @@ def legal_layouts(count: int, seed: int, names: list[str]):
             yield model, cluster, load_framework(cluster.framework), layouts
 
 
-def differences(count: int, seed: int, names: list[str]) -> tuple[np.ndarray, np.ndarray, list]:
-    """Relative differences of step time and peak memory, closed form over timeline, and the layouts."""
-    time, memory, rows = [], [], []
-    for model, cluster, framework, layouts in legal_layouts(count, seed, names):
-        closed = estimate(Setup(model, cluster, framework), layouts)
-        exact = simulate(Setup(model, cluster, framework), layouts)
-        time.append(closed.step_time_s[0] / exact.step_time_s - 1.0)
-        memory.append(closed.memory_bytes[0] / exact.peak_bytes.max() - 1.0)
-        rows.append((model.name, layouts.row(0)))
-        assert exact.step_time_s >= exact.timeline.busy_s.max() / exact.steps * (1 - 1e-9)
-        assert np.all(exact.idle_s >= -1e-9 * exact.step_time_s)
-    return np.array(time), np.array(memory), rows
+def differences(drawn: list) -> tuple[np.ndarray, np.ndarray, list]:
+    """Relative differences of step time and peak memory, closed form over timeline, and the layouts, as drawn.
+
+    A setup's layouts are one table: they are estimated together and simulated side by side.
+    """
+    time, memory = np.empty((2, len(drawn)))
+    places: dict[tuple[str, str], list[int]] = {}
+    for i, (model, cluster, *_) in enumerate(drawn):
+        places.setdefault((model.name, cluster.name), []).append(i)
+    for some in places.values():
+        setup, table = Setup(*drawn[some[0]][:3]), Layouts.concatenate([drawn[i][3] for i in some])
+        closed = estimate(setup, table)
+        for k, exact in simulate_each(setup, table):
+            time[some[k]] = closed.step_time_s[k] / exact.step_time_s - 1.0
+            memory[some[k]] = closed.memory_bytes[k] / exact.peak_bytes.max() - 1.0
+            assert exact.step_time_s >= exact.timeline.busy_s.max() / exact.steps * (1 - 1e-9)
+            assert np.all(exact.idle_s >= -1e-9 * exact.step_time_s)
+    return time, memory, [(model.name, layouts.row(0)) for model, _, _, layouts in drawn]
 
 
 FOLLOWS = sorted(name for name, s in SCHEDULES.items() if s.exact_uneven)
 """Schedules whose makespan search takes as it is; finalists under the others are simulated (test_refine)."""
 
 
-@pytest.mark.parametrize("name", sorted(set(SCHEDULES) - {"layered"}))
+PIPELINED = sorted(set(SCHEDULES) - {"layered"})
+
+
+@cache
+def of_every_schedule() -> list[tuple]:
+    """Time, memory and layout of twelve layouts of each schedule, one schedule after the other."""
+    found = differences([one for name in PIPELINED for one in legal_layouts(12, 7, [name])])
+    return list(zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("name", PIPELINED)
 def test_every_schedule_runs_on_real_layouts(name):
-    time, memory, rows = differences(12, 7, [name])
+    first = 12 * PIPELINED.index(name)
+    time, memory, rows = zip(*of_every_schedule()[first : first + 12], strict=True)
+    assert {layout["schedule"] for _, layout in rows} == {name}
     if name in FOLLOWS:
         assert np.abs(time).max() <= 0.02, rows[int(np.argmax(np.abs(time)))]
         assert np.abs(memory).max() <= 0.04, rows[int(np.argmax(np.abs(memory)))]
@@ -85,7 +104,7 @@ def test_every_schedule_runs_on_real_layouts(name):
 @pytest.mark.parametrize("name", sorted(name for name, s in SCHEDULES.items() if s.steady))
 def test_the_closed_form_bounds_a_pipeline_that_is_never_drained(name):
     """It adds the largest collectives and update to the slowest rank, though a quick rank's may be these, who waits."""
-    time, memory, rows = differences(40, 7, [name])
+    time, memory, rows = differences(list(legal_layouts(40, 7, [name])))
     assert time.min() >= -1e-6, rows[int(np.argmin(time))]
     assert time.max() <= 0.04, rows[int(np.argmax(time))]
     assert np.abs(memory).max() <= 0.04, rows[int(np.argmax(np.abs(memory)))]
@@ -140,7 +159,7 @@ def test_the_fullest_rank_of_a_pipeline_entered_from_both_ends(name, pp):
 
 @pytest.mark.slow
 def test_closed_form_is_within_two_percent_on_many_layouts():
-    time, memory, rows = differences(400, 1, FOLLOWS)
+    time, memory, rows = differences(list(legal_layouts(400, 1, FOLLOWS)))
     worst = int(np.argmax(np.abs(time)))
     assert np.abs(time).max() <= 0.02, (time[worst], rows[worst])
     assert np.abs(memory).max() <= 0.04, rows[int(np.argmax(np.abs(memory)))]
