@@ -18,7 +18,7 @@ from planner.validation.interval import coverage
 KINDS = {False: "dense", True: "mixtures"}
 GPUS = {
     "ampere": "A100", "hopper": "H100, H200, GH200", "blackwell": "B200, GB200", "blackwell-ultra": "B300, GB300",
-    "volta": "V100", "cdna2": "MI250X", "cdna3": "MI300X, MI325X", "cdna4": "MI355X",
+    "volta": "V100", "ada": "RTX A6000", "cdna2": "MI250X", "cdna3": "MI300X, MI325X", "cdna4": "MI355X",
 }  # fmt: skip
 BELIEVE = {
     ("ampere", False): "within 5 % with Megatron-LM or FSDP; 10 % with DeepSpeed's ZeRO-3",
@@ -31,8 +31,9 @@ BELIEVE = {
     ("blackwell", False): "within 10 %; torchtitan within 15 %; 1.5 times as long on B200 of limited power",
     ("blackwell-ultra", False): "within 10 %",
     ("volta", False): "within 20 %",
+    ("ada", False): "one run, predicted too fast: expect 1.2 times as long",
     ("cdna2", False): "one publication: within 10 %",
-    ("cdna3", False): "fp8 on MI325X within 10 %; MI300X expect 1.3 to 1.6 times as long",
+    ("cdna3", False): "fp8 on MI325X within 10 %; MI300X expect 1.3 to 2 times as long",
     ("cdna4", False): "Primus and NeMo within 15 %; Megatron-LM with dropout: expect 1.4 to 1.6 times as long",
     ("cdna3", True): "one run, predicted too fast",
     ("ampere", True): "pre-training within 15 %; one fine-tuning took 2.5 times as long",

@@ -129,7 +129,7 @@ def test_without_a_fitting_layout_it_says_so(nothing_fits):
 def test_unverified_hardware_has_a_wide_interval_and_says_so():
     asked = load_setup("llama-13b", "dgx-a100-80gb")
     gpu = asked.cluster.accelerator
-    unknown = replace(gpu, efficiency=replace(gpu.efficiency, name="ada"))
+    unknown = replace(gpu, efficiency=replace(gpu.efficiency, name="geforce"))
     plan = search_plan(
         replace(asked, cluster=replace(asked.cluster, accelerator=unknown)), gpus=16, global_batch=128, tp=[2], pp=[4]
     )
