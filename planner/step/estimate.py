@@ -173,6 +173,9 @@ def estimate(setup: Setup, layouts: Layouts) -> Estimate:
     time = step_time(costs)
     ranks = rank_memories(costs)
     kinds = np.array([bool(unmeasured(kinds_of(setup, p.name.lower()))) for p in Precision])
+    flop = step_flops(model, layouts.global_batch, "palm")
+    if (layouts.train > 0).any():
+        flop = flop - (layouts.train > 0) * weight_gradient_flops(model, layouts.global_batch)
     peak = np.array([setup.cluster.accelerator.peak_flops.get(p.name.lower(), np.nan) for p in Precision])
     return Estimate(
         layouts=layouts,
@@ -182,8 +185,7 @@ def estimate(setup: Setup, layouts: Layouts) -> Estimate:
         capacity_bytes=setup.cluster.accelerator.memory_bytes,
         usable_bytes=setup.cluster.accelerator.usable_bytes,
         memory_unmeasured=kinds[layouts.precision],
-        model_flop=step_flops(model, layouts.global_batch, "palm")
-        - (layouts.train > 0) * weight_gradient_flops(model, layouts.global_batch),
+        model_flop=flop,
         tokens=np.asarray(layouts.global_batch * model.seq_len),
         peak_flops=peak[layouts.precision],
         closed_form_s=time.total_s,
