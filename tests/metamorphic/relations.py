@@ -15,6 +15,8 @@ import numpy as np
 from planner.api.layout_estimate import estimate_one
 from planner.api.simulated import simulate_one
 from planner.base.units import GIB
+from planner.costs.case import Case
+from planner.costs.memory.rank import activations
 from planner.layouts import Layouts
 from planner.models import with_seq_len
 from planner.report.records import estimate_record
@@ -234,13 +236,34 @@ def _saves(case: Drawn, **choices: Any) -> str | None:
     return None if apart else _no_less(other, case, f"without {choices}", 1)
 
 
+def _at_work_bytes(case: Drawn, **choices: Any) -> float:
+    """Bytes by which what comes and goes with a layer grows with such choices."""
+    other = case.changed(**choices)
+    assert other is not None  # else nothing was compared
+    was, becomes = (activations(Case.of(x.setup, x.layouts)).working[0] for x in (case, other))
+    return float(becomes - was) * (1.0 + case.setup.framework.fragmentation)
+
+
+def _beyond_work(case: Drawn, **choices: Any) -> str | None:
+    """`_saves`, but for what the layer at work grows by."""
+    wrong = _saves(case, **choices)
+    if not wrong:
+        return wrong
+    other = case.changed(**choices)
+    assert other is not None
+    more = seconds_bytes(other)[1] - seconds_bytes(case)[1]
+    return "" if more <= _at_work_bytes(case, **choices) * (1.0 + ROUNDING) else wrong
+
+
 @relation
 def recomputation_never_takes_more_memory(case: Drawn) -> str | None:
     """But where a pass's own gradient outgrows what it frees (`pass_gradient_bytes`): then the gradient is the peak,
-    whatever is recomputed, and the layer that is recomputed comes on top."""
+    whatever is recomputed, and the layer that is recomputed comes on top. It also does where weight gradients wait:
+    what a layer makes again they keep, and it is counted at work too."""
     if case.choices["recompute"] != "none" or case.setup.framework.pass_gradient_bytes > 0:
         return None
-    wrong = [_saves(case, recompute=mode) for mode in ("selective", "fine", "full")]
+    saves = _beyond_work if get_schedule(case.choices["schedule"]).splits_backward else _saves
+    wrong = [saves(case, recompute=mode) for mode in ("selective", "fine", "full")]
     return "; ".join(x for x in wrong if x)
 
 
@@ -261,16 +284,16 @@ def sharding_never_takes_more_memory_than_its_shard(case: Drawn) -> str | None:
 @relation
 def sequence_parallelism_never_takes_more_memory(case: Drawn) -> str | None:
     """But for the layer at work, whose input each rank gathers whole: where the loss is the peak and no layer's tensors
-    are kept beside it, that input comes on top."""
-    wrong = None if case.choices["tp"] == 1 else _saves(case, sequence_parallel=True)
-    if not wrong:
-        return wrong
+    are kept beside it, or a pass's own gradient that outgrows what it frees, that input comes on top."""
+    if case.choices["tp"] == 1:
+        return None
+    wrong = _saves(case, sequence_parallel=True)
+    if not wrong or case.setup.framework.pass_gradient_bytes > 0:
+        return wrong and _beyond_work(case, sequence_parallel=True)
     other = case.changed(sequence_parallel=True)
-    assert other is not None  # or it would have been None above
-    was, becomes = (timed_estimate(x.setup, x.layouts).memory for x in (case, other))
-    gathered = float(becomes.buffers_bytes[0] - was.buffers_bytes[0])
-    more = float(becomes.total_bytes[0] - was.total_bytes[0])
-    return "" if becomes.activations_bytes[0] == 0 and more <= gathered * (1.0 + ROUNDING) else wrong
+    assert other is not None  # else nothing was compared
+    kept = timed_estimate(other.setup, other.layouts).memory.activations_bytes[0]
+    return wrong if kept else _beyond_work(case, sequence_parallel=True)
 
 
 @relation
