@@ -27,7 +27,7 @@ from planner.calibration.selection import select
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts
 from planner.question import FIT_CHANCE
-from planner.search.pick import plainest
+from planner.search.pick import plainest, unusual
 from planner.validation import MeasuredRun, predict, read_runs, shipped_files
 from planner.validation.defaults import candidates, framework_name
 from planner.validation.predict import Models
@@ -97,7 +97,8 @@ def main() -> None:
         models = Models()
         length = models.models[models.of(runs[rows[0]])].seq_len
         node = load_cluster(cluster_name(runs[rows[0]])).gpus_per_node
-        pick = plainest(step[at], np.array([chance[name_of(runs[i])] for i in at]), layouts, length, node)
+        odd = unusual(layouts, length, node)
+        pick = plainest(step[at], np.array([chance[name_of(runs[i])] for i in at]), odd)
         same = at[(step[at] == step[at[pick]]) & (p.memory_bytes[at] == p.memory_bytes[at[pick]])]
         regret = float(p.measured_s[same].mean() / best - 1.0) if p.ok[same].all() else np.nan
         caution = float(p.measured_s[at[p.ok[at]]].min() / best - 1.0)

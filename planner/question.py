@@ -200,6 +200,8 @@ def careful(
         # What the framework runs of the choices that the user has not settled, where it does not run all.
         setup = replace(setup, framework=_with_its_schedules(setup.framework, fixed.train))
         has = {name: getattr(setup.framework.runs, name) for name in RUNS if getattr(fixed, name) is None}
+        if fixed.pipelined or any(CHOICES[name].pipelined for name in fixed.settled):
+            has.pop("pp", None)  # a schedule or virtual stages mean a pipeline
         fixed = replace(fixed, **{name: values for name, values in has.items() if values})
     for text in exclude or ():
         fixed = without(fixed, text)

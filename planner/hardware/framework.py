@@ -279,6 +279,9 @@ class Framework:
     one_sharded_copy: bool = field(metadata=yes(
         "What ZeRO 3 shards is the optimizer's fp32 parameter alone: 16 bits exist of gathered layers.",
         because="a 16-bit parameter is sharded beside it, DeepSpeed's way"))
+    splits_layers: bool = field(metadata=yes(
+        "It splits layers over tensor and context ranks itself; else a model's own code must.", default=True,
+        because=MEGATRON))
     reserved_bytes: float = field(metadata=figure(
         0, 1e3, "Memory of context, communicators and workspaces.", unit="gib"))
     fragmentation: float = field(metadata=figure(
@@ -287,7 +290,7 @@ class Framework:
     unstated: Unstated = field(metadata=setting(
         Unstated, "What a measured run of it is taken to have run where it doesn't say.", default=Unstated()))
     runs: Runs = field(metadata=setting(
-        Runs, "Schedules, and degrees of context parallelism, that it has; all, where it doesn't say.", default=Runs()))
+        Runs, "Schedules, pipeline stages and context ranks that it has; all, where it doesn't say.", default=Runs()))
     fitted: Mapping[str, Mapping[str, str]] = field(metadata=setting(
         dict[str, dict[str, str]], "By GPU architecture, the figures that a fit to runs may move, each with a name: "
         "frameworks that say the same one share the figure. A base's don't count.", default={}))

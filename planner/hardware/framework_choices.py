@@ -19,12 +19,13 @@ class Unstated:
 
 @dataclass(frozen=True, kw_only=True)
 class Runs:
-    """A layout's choices that a framework can run; nothing stated: all of them.
+    """A layout's choices that a framework can run; nothing stated, or an empty list: all of them.
 
-    schedule: the pipeline schedules that it has. cp: degrees of context parallelism. zero: what its plain data
-    parallelism shards.
+    schedule: the pipeline schedules that it has. pp, cp: numbers of pipeline stages and of context ranks. zero: what
+    its plain data parallelism shards.
     """
 
     schedule: tuple[str, ...] = ()
+    pp: tuple[int, ...] = ()
     cp: tuple[int, ...] = ()
     zero: tuple[int, ...] = ()

@@ -86,14 +86,19 @@ def _table(d: Declared) -> Schema:
     return checked(table(dict.fromkeys(d.keys, optional(_in_range(d)))), some)
 
 
-def _setting(kind: Any) -> Schema:
-    """A field that is no figure: text of a few words, a switch, or a small table of such."""
+def _setting(kind: Any, least: int = 1) -> Schema:
+    """A field that is no figure: text of a few words, a switch, or a small table of such; least: entries of a list."""
     origin, args = get_origin(kind), get_args(kind)
     if is_dataclass(kind):
         hints = get_type_hints(kind)
-        return table({f.name: optional(_setting(hints[f.name]), f.default) for f in record_fields(kind)})
+        return table(
+            {
+                f.name: optional(_setting(hints[f.name], 0 if f.default == () else 1), f.default)
+                for f in record_fields(kind)
+            }
+        )
     if origin is tuple:
-        return {"type": "tuple", "items_schema": [_setting(args[0])], "variadic_item_index": 0, "min_length": 1}
+        return {"type": "tuple", "items_schema": [_setting(args[0])], "variadic_item_index": 0, "min_length": least}
     if origin is Annotated:
         return {"type": "str", "strict": True, "pattern": f"^({args[1]})$"}
     if origin is Literal:

@@ -105,7 +105,7 @@ def recommend(
         order = _ranked(result, objective)
         if rounds >= ROUNDS:
             order = order[known(result)[order]]
-        found = _answer(request, result, order, _best(result, order, kind, setup.cluster.gpus_per_node)[:top], *counts)
+        found = _answer(request, result, order, _best(setup, result, order, kind)[:top], *counts)
         due = found.nearly_fastest if reach_s < np.inf else found.named
         if known(result)[due].all():
             break
@@ -157,12 +157,12 @@ def _simulate_finalists(setup: Setup, request: Request, closed: Estimate, top: i
     return out if more is None else [*out, more]
 
 
-def _best(result: Estimate, order: Ints, kind: Ints | None, gpus_per_node: int) -> Ints:
+def _best(setup: Setup, result: Estimate, order: Ints, kind: Ints | None) -> Ints:
     """The layouts to list, best first. kind: list one per kind, the plainest of those too close to tell apart first.
 
     Micro-batches of several sequences on several context ranks are no other answer than one on fewer.
     """
     if kind is None:
         return order
-    listed = first_of_each(plainest_first(result, order, gpus_per_node), kind)
+    listed = first_of_each(plainest_first(setup, result, order), kind)
     return first_of_each(listed, kinds(on_fewest_context_ranks(result.layouts)))

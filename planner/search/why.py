@@ -123,7 +123,7 @@ def why_not(setup: Setup, found: Recommendation, wanted: dict[str, Any]) -> Why:
         ):
             text = f"Not searched: --allow-offload tries {of} in host memory. {difference}"
             return because("offload", text, other)
-    for key in ("schedule", "cp"):
+    for key in ("schedule", "pp", "cp"):
         value, runs = other.layouts.row(0)[key], getattr(setup.framework.runs, key)
         if key in wanted and runs and value not in runs and getattr(found.request.fixed, key) == runs:
             text = f"Not searched: {setup.framework.name} does not run {key} {value}; --any-framework searches it. "

@@ -105,6 +105,7 @@ def twice_the_batch_takes_no_less_time(case: Drawn) -> str | None:
 
 @relation
 def more_layers_take_no_less_time_and_memory(case: Drawn) -> str | None:
+    """One more in each part of a given split; where a balanced one lays them out otherwise, the even is compared."""
     model, more = case.setup.model, case.choices["pp"] * case.choices["virtual_stages"]
     one_layer = get_schedule(case.choices["schedule"]).one_layer_chunks
     if one_layer or model.num_dense_layers not in (0, model.num_layers):
@@ -117,6 +118,9 @@ def more_layers_take_no_less_time_and_memory(case: Drawn) -> str | None:
     other = case.on(model=replace(model, **layers))
     if other is None:
         return None
+    if _splits_apart(case, other, case.choices["virtual_stages"]):
+        even = case.changed(layer_split="even")
+        return None if even is None else more_layers_take_no_less_time_and_memory(even)
     wrong = [(what, *pair) for what, pair in zip(("seconds", "bytes"), both(case, other), strict=True)]
     return "; ".join(f"more layers: {now:.6g} {what} become {then:.6g}" for what, now, then in wrong
                      if then < now * (1.0 - ROUNDING))  # fmt: skip
@@ -218,10 +222,10 @@ def _less_hidden_s(more: Drawn, less: Drawn) -> float:
     return max(float(np.max(was - becomes)), 0.0)
 
 
-def _splits_apart(case: Drawn, other: Drawn) -> bool:
-    """Whether a balanced split, which follows the layers' seconds, lays them out otherwise."""
-    both = [step_costs(x.setup, x.layouts).stages.layers(0, x.choices["pp"]).tolist() for x in (case, other)]
-    return case.choices["layer_split"] == "balanced" and both[0] != both[1]
+def _splits_apart(case: Drawn, other: Drawn, more: int = 0) -> bool:
+    """Whether a balanced split, which follows the layers' seconds, does not hold `more` on each rank."""
+    was, becomes = (step_costs(x.setup, x.layouts).stages.layers(0, x.choices["pp"]) for x in (case, other))
+    return case.choices["layer_split"] == "balanced" and bool(np.any(becomes != was + more))
 
 
 # Saving memory never takes more of it.
