@@ -253,8 +253,8 @@ def test_the_roomiest_may_be_the_faster_and_what_the_framework_runs_is_not_said_
     mixture = planner.recommend(
         planner.Model("llama4-scout", seq_len=8192), planner.Cluster("dgx-h100"), gpus=64, batch=512
     )
-    # Without the framework's limits the search picks a layout that is in this answer's own table.
-    assert mixture.elsewhere is None
+    named = mixture.elsewhere
+    assert named is None or named.layout["schedule"] not in load_framework("megatron-core").runs.schedule
 
 
 def test_zero_1_without_a_pipeline_is_not_advised_where_the_framework_scatters_gradients_in_every_pass():
