@@ -188,9 +188,11 @@ def reached(model: Transformer, units: Any) -> Array:
     numbers or (n,); returns shape (n,).
     """
     columns = np.broadcast_arrays(units, model.top_k, model.expert_groups, model.top_k_groups)
-    cases, index = np.unique(np.stack([np.ravel(c) for c in columns]), axis=1, return_inverse=True)
-    hit = np.array([_reached(*map(int, case)) for case in cases.T])
-    return np.asarray(hit[np.ravel(index)].reshape(columns[0].shape))
+    sizes = [int(c.max(initial=0)) + 1 for c in columns]
+    keys = np.ravel_multi_index([c.ravel().astype(np.int64) for c in columns], sizes)
+    cases, index = np.unique(keys, return_inverse=True)
+    hit = np.array([_reached(*map(int, case)) for case in zip(*np.unravel_index(cases, sizes), strict=True)])
+    return hit[index].reshape(columns[0].shape)
 
 
 def _reached(units: int, top_k: int, groups: int, chosen: int) -> float:
