@@ -21,7 +21,7 @@ NVFP4_BYTES = 0.5 + 1.0 / 16.0
 
 # Smaller output tiles fill a GPU with small products, at less reuse of what is loaded: the sides of a tile
 # relative to the largest one, and the rate relative to it (CUTLASS profiles; library kernels choose the best).
-TILE_SHRINK = np.array([(1.0, 1.0, 1.0), (0.5, 1.0, 0.93), (0.5, 0.5, 0.75), (0.25, 0.5, 0.55)]).T
+TILE_SHRINK = ((1.0, 1.0, 1.0), (0.5, 1.0, 0.93), (0.5, 0.5, 0.75), (0.25, 0.5, 0.55))
 
 
 def slowest_of(n: Any) -> Array:
@@ -132,14 +132,14 @@ def matmul_s(device: Device, rows: Any, columns: Any, depth: Any, aligned: Any =
     """
     e = device.accelerator.efficiency
     units = device.accelerator.num_compute_units
-    # All tile sizes at once, along an axis before the arguments'.
-    axes = max(np.ndim(x) for x in (rows, columns, together))
-    shrink_rows, shrink_columns, relative_rate = TILE_SHRINK.reshape(3, -1, *[1] * axes)
-    tile_rows, tile_columns = e.tile_rows * shrink_rows, e.tile_columns * shrink_columns
-    waves = together * (np.ceil(rows / tile_rows) * np.ceil(columns / tile_columns)) / units
-    whole = np.ceil(waves)
-    waves = np.maximum(waves + 0.5 * (whole - waves), np.minimum(whole, 1.0))
-    best = (waves * (units * (tile_rows * tile_columns) / relative_rate)).min(axis=0)
+    best = np.inf
+    # One size at a time: all in one array take half as long again for a grid's thousands of rows.
+    for shrink_rows, shrink_columns, relative_rate in TILE_SHRINK:
+        tile_rows, tile_columns = e.tile_rows * shrink_rows, e.tile_columns * shrink_columns
+        waves = together * (np.ceil(rows / tile_rows) * np.ceil(columns / tile_columns)) / units
+        whole = np.ceil(waves)
+        waves = np.maximum(waves + 0.5 * (whole - waves), np.minimum(whole, 1.0))
+        best = np.minimum(best, waves * (units * (tile_rows * tile_columns) / relative_rate))
     flop_s = 2.0 * best * (depth + e.depth_half) / (device.matrix_rate * aligned)
     operands = (rows * depth + depth * columns) * device.matrix_bytes + rows * columns * device.element_bytes
     return np.asarray(np.maximum(flop_s, together * operands / device.memory_rate) + device.latency_s)
