@@ -123,8 +123,8 @@ def why_not(setup: Setup, found: Recommendation, wanted: dict[str, Any]) -> Why:
         ):
             text = f"Not searched: --allow-offload tries {of} in host memory. {difference}"
             return because("offload", text, other)
-    for key in ("schedule", "pp", "cp"):
-        value, runs = other.layouts.row(0)[key], getattr(setup.framework.runs, key)
+    for key, runs in vars(setup.framework.runs).items():
+        value = other.layouts.row(0)[key]
         if key in wanted and runs and value not in runs and getattr(found.request.fixed, key) == runs:
             text = f"Not searched: {setup.framework.name} does not run {key} {value}; --any-framework searches it. "
             return because("framework", text + difference, other)
