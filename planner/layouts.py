@@ -124,7 +124,7 @@ class Layouts:
     @cached_property
     def shards(self) -> Ints:
         """Ranks over which ZeRO shards a state that all replicas share, shape (n,)."""
-        return self.dp * self.cp // self.dp_replicate
+        return np.asarray(np.maximum(self.dp * self.cp // self.dp_replicate, 1))
 
     @cached_property
     def expert_replicas(self) -> Ints:

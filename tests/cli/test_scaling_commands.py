@@ -279,3 +279,24 @@ def test_a_strategys_schedule_is_the_users_word():
     found = json.loads(planner(*asked, "3d:1f1b,3d:modular", "--json").stdout)["results"]
     assert [one["shortest"]["layout"]["layout"]["schedule"] for one in found] == ["1f1b", "modular"]
     assert "settled by strategy 3d:1f1b" in planner(*asked, "3d:1f1b", "--schedule", "interleaved").stderr
+
+
+def test_more_copies_than_one_gpu_has_replicas():
+    """The first number that is tried has no replica to copy: it divided by no shards, and ended in an error."""
+    ask = [
+        "fewest",
+        "gpt2",
+        "--cluster",
+        "dgx-a100-80gb",
+        "--max-gpus",
+        "4",
+        "--tokens",
+        "1e9",
+        "--tp",
+        "1",
+        "--pp",
+        "1",
+    ]
+    done = planner(*ask, "--batch-tokens", "16384", "--dp-replicate", "2,4")
+    assert done.returncode == 0, done.stderr
+    assert "the fewest GPUs on which a layout fits: 2" in done.stdout
