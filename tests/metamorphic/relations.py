@@ -240,23 +240,17 @@ def _saves(case: Drawn, **choices: Any) -> str | None:
     return None if apart else _no_less(other, case, f"without {choices}", 1)
 
 
-def _at_work_bytes(case: Drawn, **choices: Any) -> float:
-    """Bytes by which what comes and goes with a layer grows with such choices."""
-    other = case.changed(**choices)
-    assert other is not None  # else nothing was compared
-    was, becomes = (activations(Case.of(x.setup, x.layouts)).working[0] for x in (case, other))
-    return float(becomes - was) * (1.0 + case.setup.framework.fragmentation)
-
-
 def _beyond_work(case: Drawn, **choices: Any) -> str | None:
     """`_saves`, but for what the layer at work grows by."""
     wrong = _saves(case, **choices)
     if not wrong:
         return wrong
     other = case.changed(**choices)
-    assert other is not None
+    assert other is not None  # else nothing was compared
+    was, becomes = (activations(Case.of(x.setup, x.layouts)).working[0] for x in (case, other))
+    grown = float(becomes - was) * (1.0 + case.setup.framework.fragmentation)
     more = seconds_bytes(other)[1] - seconds_bytes(case)[1]
-    return "" if more <= _at_work_bytes(case, **choices) * (1.0 + ROUNDING) else wrong
+    return "" if more <= grown * (1.0 + ROUNDING) else wrong
 
 
 @relation
