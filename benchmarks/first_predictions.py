@@ -3,8 +3,8 @@
     python benchmarks/first_predictions.py f8a56195 2c663964 --output benchmarks/first_predictions.csv
 
 Each commit added runs to `measured_runs/unseen/`, with what states their machines. Its own planner predicts them here
-again, in a work tree of that commit. Errors of today (`planner/validation/unseen.csv`) are smaller: what a publication's
-scripts say was stated later, and what it taught was counted. A reader's own run is predicted as these were.
+again, in a work tree of that commit. Errors of today (`planner/validation/unseen.csv`) are smaller: what their scripts
+say was stated later, and what they taught was counted. A reader's own run is predicted as these were.
 """
 
 from __future__ import annotations
