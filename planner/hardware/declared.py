@@ -33,7 +33,7 @@ class Declared:
     needed: A profile must state it. default: what holds otherwise, in the profile's unit, and `because` why; each:
     the figure of which the default is for one. like: the figure whose value holds otherwise. With neither, nothing is
     known: None, or an empty table.
-    beside: The figure that a profile must state with it.
+    beside: The figure that a profile must state with it; of a table, the same entries.
     flag: It is 1 or 0 in a profile, and true or false here.
     kind: The kind of time that it tells (`planner.calibration.moved.KINDS`, or a link's): a time in us, else a rate.
     fit: Between which values a fit to measured runs may move it where a profile says so, and where it starts.

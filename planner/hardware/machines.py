@@ -50,7 +50,7 @@ class Efficiency:
         keys=FLASH, kind="attention"))
     flash_backward: Mapping[str, float] = field(metadata=figure(
         1e-3, 1, "Share of matrix peak that causal attention of long sequences reaches backward, by kernel.",
-        keys=FLASH, kind="attention"))
+        keys=FLASH, beside="flash_forward", kind="attention"))
     flash_half_tokens: Mapping[str, float] = field(metadata=figure(
         0, 1e5, "Sequence at which a flash kernel reaches half of its share.", keys=FLASH, needed=False))
     flash_keys: float | None = field(default=None, metadata=figure(

@@ -123,6 +123,11 @@ def schema(record: type, *references: str) -> Any:
     return CheckedTable(checked(table(fields), _sources_match, _together(record)))
 
 
+def _entries(given: dict[str, Any] | None) -> set[str]:
+    """The entries of a table of figures that a profile states."""
+    return {key for key, value in (given or {}).items() if value is not None}
+
+
 def _together(record: type) -> Any:
     """The rules between a record's figures: one of several units, and figures that stand beside each other."""
 
@@ -134,6 +139,9 @@ def _together(record: type) -> Any:
                 raise refuse(f"exactly one of {' and '.join(keys)}")
             if d.beside and bool(given) != (file.get(d.beside, given) is not None):
                 raise refuse(f"both {keys[0]} and {d.beside}, or neither")
+            if d.beside and d.keys and _entries(file[name]) != _entries(file[d.beside]):
+                alone = sorted(_entries(file[name]) ^ _entries(file[d.beside]))
+                raise refuse(f"the same entries in {name} and {d.beside}; {', '.join(alone)} stands in one of them")
         allowed = movable(record)
         for name in (name for moved in file.get("fitted", {}).values() for name in moved):
             if name not in allowed:

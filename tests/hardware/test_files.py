@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 
 import planner
 from planner.base.errors import FileFormatError, PlannerError, UnknownNameError
-from planner.hardware import Framework, cluster_figures, load_accelerator, load_cluster, load_framework, load_link
+from planner.hardware import (
+    Framework,
+    cluster_figures,
+    load_accelerator,
+    load_cluster,
+    load_efficiency,
+    load_framework,
+    load_link,
+)
 from planner.hardware.declared import declared
 
 ACCELERATOR = """
@@ -325,6 +333,19 @@ def test_an_architecture_says_which_kernels_it_runs_whatever_its_name(tmp_path):
     (tmp_path / "mine.toml").write_text('name = "mine"\nbase = "ampere"\nattention_kernels = ["flash9"]\n')
     with pytest.raises(FileFormatError, match="attention_kernels"):
         load_cluster(str(tmp_path / "node.toml"))
+
+
+@pytest.mark.parametrize("table", ["flash_forward", "flash_backward"])
+def test_an_attention_kernel_has_a_rate_both_ways_or_none(tmp_path, table):
+    shipped = Path(__file__).parents[2] / "hardware_profiles" / "efficiency" / "hopper.toml"
+    before, after = shipped.read_text().split(f"[{table}]\n")
+    rates, rest = after.split("\n\n", 1)
+    path = tmp_path / "mine.toml"
+    path.write_text(f"{before}[{table}]\n{rates.rsplit('flash', 1)[0]}\n{rest}")
+    with pytest.raises(
+        FileFormatError, match=r"the same entries in flash_backward and flash_forward; flash3 stands in"
+    ):
+        load_efficiency(str(path))
 
 
 def test_a_default_for_each_gpu_is_a_figure_like_those_that_a_profile_states():
