@@ -8,8 +8,10 @@ from itertools import product
 from math import prod
 from typing import Any, TypeVar
 
+from planner.base.errors import InputError
 from planner.choices.table import DEGREES, SETTLED
 from planner.hardware import Cluster, Framework
+from planner.hardware.declared import FLASH
 from planner.layouts import Attention, Precision, Split, choice
 
 Value = TypeVar("Value", bound=int)
@@ -133,8 +135,15 @@ def default_precision(cluster: Cluster) -> Precision:
 
 
 def attention_kernels(cluster: Cluster) -> tuple[Attention, ...]:
-    """The kernels that the accelerator's architecture runs, oldest first."""
-    return tuple(sorted(choice(Attention, name) for name in cluster.accelerator.efficiency.attention_kernels))
+    """The kernels that the accelerator's architecture runs, oldest first; flash kernels where it states their rate.
+
+    Raises InputError if there is none.
+    """
+    e = cluster.accelerator.efficiency
+    runs = [name for name in e.attention_kernels if name not in FLASH or name in e.flash_forward]
+    if not runs:
+        raise InputError(f"{e.name}'s attention_kernels are {', '.join(e.attention_kernels)}; flash_forward has none")
+    return tuple(sorted(choice(Attention, name) for name in runs))
 
 
 def default_attention(cluster: Cluster) -> Attention:

@@ -330,6 +330,14 @@ def test_an_architecture_says_which_kernels_it_runs_whatever_its_name(tmp_path):
     assert planner.estimate("gpt2", tmp_path / "node.toml", batch=8, attention="flash2").fits
     with pytest.raises(planner.InputError, match="attention is flash3; gpu has: unfused, fused, flash1, flash2"):
         planner.estimate("gpt2", tmp_path / "node.toml", batch=8, attention="flash3")
+    shipped = Path(__file__).parents[2] / "hardware_profiles" / "efficiency" / "hopper.toml"
+    unknown = "".join(line for line in shipped.read_text().splitlines(True) if "cudnn" not in line)
+    (tmp_path / "mine.toml").write_text(unknown)
+    with pytest.raises(planner.InputError, match="attention is flash3; gpu has: unfused, fused, flash1, flash2"):
+        planner.estimate("gpt2", tmp_path / "node.toml", batch=8, attention="flash3")
+    (tmp_path / "mine.toml").write_text('attention_kernels = ["flash3"]\n' + unknown)
+    with pytest.raises(planner.InputError, match="attention_kernels are flash3; flash_forward has none"):
+        planner.estimate("gpt2", tmp_path / "node.toml", batch=8)
     (tmp_path / "mine.toml").write_text('name = "mine"\nbase = "ampere"\nattention_kernels = ["flash9"]\n')
     with pytest.raises(FileFormatError, match="attention_kernels"):
         load_cluster(str(tmp_path / "node.toml"))
