@@ -8,7 +8,7 @@ documentation come from there. A new figure is one field, and the formula that u
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any
 
 from planner.base.units import GBIT, GIB, GIGA, MIB, MICRO, TERA
@@ -67,21 +67,26 @@ class Declared:
         return (self.default or 0.0) * (known[self.each] if self.each else 1)
 
 
-def figure(least: float, most: float, says: str, *, unit: str | tuple[str, ...] = (), **more: Any) -> dict[str, Any]:
-    """The metadata of a figure's field; a figure with a default, `like` another, or `needed=False` may be unstated."""
+def figure(least: float, most: float, says: str, *, unit: str | tuple[str, ...] = (), **more: Any) -> Any:
+    """The field of a figure; one with a default, `like` another, or with `needed=False` may be unstated.
+    A record that is made without one has the default too, or None, unless that hangs on other figures.
+    """
     units = (unit,) if isinstance(unit, str) else unit
     needed = more.pop("needed", "default" not in more and "like" not in more)
-    return {"declared": Declared(says=says, least=least, most=most, units=units, needed=needed, **more)}
+    d = Declared(says=says, least=least, most=most, units=units, needed=needed, **more)
+    hangs = needed or d.keys or d.like or d.each
+    usual = None if d.default is None else d.default > 0 if d.flag else d.default * (UNITS[units[0]][1] if units else 1)
+    return field(default=MISSING if hangs else usual, metadata={"declared": d})
 
 
-def yes(says: str, *, default: bool = False, because: str) -> dict[str, Any]:
-    """The metadata of a figure that is 1 or 0 in a profile, with its source as any other."""
+def yes(says: str, *, default: bool = False, because: str) -> Any:
+    """The field of a figure that is 1 or 0 in a profile, with its source as any other."""
     return figure(0, 1, says, whole=True, default=float(default), because=because, flag=True)
 
 
-def setting(kind: Any, says: str, **default: Any) -> dict[str, Any]:
-    """The metadata of a field that is no figure and has no source: a name, a switch, a small table of such."""
-    return {"setting": kind, "says": says, **default}
+def setting(kind: Any, says: str, **default: Any) -> Any:
+    """A field that is no figure and has no source: a name, a switch, a small table of such."""
+    return field(metadata={"setting": kind, "says": says, **default})
 
 
 def declared(record: type) -> dict[str, tuple[Field[Any], Declared]]:

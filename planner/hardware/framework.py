@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from planner.hardware.declared import figure, setting, yes
@@ -23,276 +23,246 @@ class Framework:
     """Figures of a training framework: its overlaps, memory and launches; each field's metadata explains it."""
 
     name: str
-    stack: str = field(metadata=setting(
+    stack: str = setting(
         str, "Whose code it is: errors on one framework of a stack foretell those on another; empty: its own.",
-        default=""))
+        default="")
 
     # Gradients: bytes per parameter.
-    gradient_bytes: float = field(metadata=figure(
-        0, 16, "Bytes per parameter of the accumulated gradient, in fp16 training."))
-    bf16_gradient_bytes: float = field(metadata=figure(
-        0, 16, "Bytes per parameter of the accumulated gradient, in bf16 or fewer bits.", like="gradient_bytes"))
-    grad_reduce_bytes: float = field(metadata=figure(
-        0, 16, "Bytes per parameter that data-parallel ranks reduce, in fp16 training."))
-    bf16_grad_reduce_bytes: float = field(metadata=figure(
-        0, 16, "Bytes per parameter that data-parallel ranks reduce, in bf16 or fewer bits."))
-    reduce_pass_bytes: float = field(metadata=figure(
+    gradient_bytes: float = figure(0, 16, "Bytes per parameter of the accumulated gradient, in fp16 training.")
+    bf16_gradient_bytes: float = figure(
+        0, 16, "Bytes per parameter of the accumulated gradient, in bf16 or fewer bits.", like="gradient_bytes")
+    grad_reduce_bytes: float = figure(0, 16, "Bytes per parameter that data-parallel ranks reduce, in fp16 training.")
+    bf16_grad_reduce_bytes: float = figure(
+        0, 16, "Bytes per parameter that data-parallel ranks reduce, in bf16 or fewer bits.")
+    reduce_pass_bytes: float = figure(
         0, 64, "Bytes per parameter that packing and unpacking gradients around their reduction moves through memory.",
-        default=0.0, because="gradients are reduced where they lie, " + MEGATRON))
-    whole_reduces: bool = field(metadata=yes(
+        default=0.0, because="gradients are reduced where they lie, " + MEGATRON)
+    whole_reduces: bool = yes(
         "ZeRO-1 sums whole gradients on every rank (an all-reduce), and not on each rank its shard alone.",
-        because="a reduce-scatter, " + MEGATRON))
-    accumulate_bytes: float = field(metadata=figure(
+        because="a reduce-scatter, " + MEGATRON)
+    accumulate_bytes: float = figure(
         0, 32, "Bytes per parameter that adding a micro-batch's gradient to the sum moves through memory, in fp16.",
-        default=0.0, because="the weight gradient's product adds it, " + MEGATRON))
-    bf16_accumulate_bytes: float = field(metadata=figure(
+        default=0.0, because="the weight gradient's product adds it, " + MEGATRON)
+    bf16_accumulate_bytes: float = figure(
         0, 32, "Bytes per parameter that adding a micro-batch's gradient to the sum moves, in bf16 or fewer bits.",
-        default=0.0, because="the weight gradient's product adds it, " + MEGATRON))
-    gradient_passes: float = field(metadata=figure(
-        0, 16, "Passes over the kept gradients per step that zero and average them.", default=3.0,
-        because="a buffer that is read, averaged and zeroed, " + MEGATRON))
-    pass_gradient_bytes: float = field(metadata=figure(
+        default=0.0, because="the weight gradient's product adds it, " + MEGATRON)
+    gradient_passes: float = figure(0, 16, "Passes over the kept gradients per step that zero and average them.",
+        default=3.0, because="a buffer that is read, averaged and zeroed, " + MEGATRON)
+    pass_gradient_bytes: float = figure(
         0, 4, "Bytes per parameter of the gradient that one backward pass makes and frees once it is added up.",
-        default=0.0, because=NONE_KNOWN))
-    bucket_bytes: float = field(metadata=figure(
+        default=0.0, because=NONE_KNOWN)
+    bucket_bytes: float = figure(
         0, 4, "Bytes per parameter in the buckets of a reduction by replicas that keep all state (ZeRO 0).",
-        default=0.0, because=NONE_KNOWN))
-    reduce_bucket_bytes: float = field(metadata=figure(
+        default=0.0, because=NONE_KNOWN)
+    reduce_bucket_bytes: float = figure(
         0, 1e5, "16-bit gradients that replicas of all states (ZeRO 0) sum in one collective; 0: all of them.",
-        unit="mib", default=0.0, because="counted as one collective"))
-    update_bytes: float = field(metadata=figure(
+        unit="mib", default=0.0, because="counted as one collective")
+    update_bytes: float = figure(
         0, 16, "Bytes per parameter that its update takes besides the optimizer's state: a gradient cast to fp32.",
-        default=0.0, because=NONE_KNOWN))
-    param_remainders: bool = field(metadata=yes(
+        default=0.0, because=NONE_KNOWN)
+    param_remainders: bool = yes(
         "With moments in bf16 its optimizer keeps of a fp32 parameter only the 16 bits that the bf16 one lacks.",
-        because="the whole fp32 parameter is kept"))
+        because="the whole fp32 parameter is kept")
 
     # What hides under compute, as a share of the traffic's time.
-    overlap_grad_reduce: float = field(metadata=figure(
+    overlap_grad_reduce: float = figure(
         0, 1, "Share of the gradient reduction that hides under the backward pass without a pipeline.",
-        fit=(0.0, 0.95, 0.5)))
-    overlap_grad_reduce_pipelined: float = field(metadata=figure(
-        0, 1, "Share of the gradient reduction that hides under the backward pass with pipeline stages."))
-    overlap_param_gather: float = field(metadata=figure(
+        fit=(0.0, 0.95, 0.5))
+    overlap_grad_reduce_pipelined: float = figure(
+        0, 1, "Share of the gradient reduction that hides under the backward pass with pipeline stages.")
+    overlap_param_gather: float = figure(
         0, 1, "Share of parameter gathers that hides under the passes, of the time that a node's links alone would "
-        "need: the rest is what they take of memory and compute units; 0: they are waited for.", fit=(0.0, 1.0, 0.8)))
-    overlap_pipeline: float = field(metadata=figure(0, 1, "Share of the sends between stages that hides."))
-    overlap_tensor: float = field(metadata=figure(
-        0, 1, "Share of the tensor-parallel collectives that hides.", fit=(0.0, 0.95, 0.5)))
-    overlap_tensor_backward: float = field(metadata=figure(
-        0, 1, "Share of the backward pass's collectives that run beside the weight gradient's product, before "
-        "overlap_tensor."))
-    overlap_experts: float = field(metadata=figure(
-        0, 1, "Share of the experts' all-to-alls that hides beside the compute of another micro-batch.",
-        default=0.0, because="they are waited for, Megatron-Core's default"))
+        "need: the rest is what they take of memory and compute units; 0: they are waited for.", fit=(0.0, 1.0, 0.8))
+    overlap_pipeline: float = figure(0, 1, "Share of the sends between stages that hides.")
+    overlap_tensor: float = figure(0, 1, "Share of the tensor-parallel collectives that hides.", fit=(0.0, 0.95, 0.5))
+    overlap_tensor_backward: float = figure(0, 1, "Share of the backward pass's collectives that run beside the weight "
+        "gradient's product, before overlap_tensor.")
+    overlap_experts: float = figure(
+        0, 1, "Share of the experts' all-to-alls that hides beside the compute of another micro-batch.", default=0.0,
+        because="they are waited for, Megatron-Core's default")
 
     # Traffic.
-    tensor_slowdown: float = field(metadata=figure(
-        1, 10, "Time of its tensor-parallel collectives over what the link gives.", fit=(1.0, 5.0, 2.0)))
-    gate_reduces: float = field(metadata=figure(
+    tensor_slowdown: float = figure(
+        1, 10, "Time of its tensor-parallel collectives over what the link gives.", fit=(1.0, 5.0, 2.0))
+    gate_reduces: float = figure(
         0, 1, "All-reduces of a gated MLP's input gradient beyond one: 1 where gate and up are two products that each "
-        "sum theirs.", whole=True, default=0.0, because="gate and up are one product, " + MEGATRON))
-    copied_sequences: bool = field(metadata=yes(
-        "Sequence parallelism's gathers and scatters copy the whole activation of several sequences, for tokens are "
-        "not its first dimension.", because="tokens are the first dimension, " + MEGATRON))
-    whole_sends: bool = field(metadata=yes(
+        "sum theirs.", whole=True, default=0.0, because="gate and up are one product, " + MEGATRON)
+    copied_sequences: bool = yes("Sequence parallelism's gathers and scatters copy the whole activation of several "
+        "sequences, for tokens are not its first dimension.", because="tokens are the first dimension, " + MEGATRON)
+    whole_sends: bool = yes(
         "Every tensor rank sends the whole activation to the next stage, and not its part of it alone.",
-        because="each sends its part, " + MEGATRON))
-    send_turns: float = field(metadata=figure(
-        1, 2, "Transfers of a hand-over between stages that pass one after another: 2 where a send blocks until it is "
-        "received.", default=1.0, because="both ways at once, " + MEGATRON))
-    network_startup_s: float = field(metadata=figure(
-        0, 1e5, "Time over the link's latency of a transfer between nodes, or of a collective each time their number "
-        "doubles: host synchronisation, proxies.", unit="us", kind="network"))
-    sharded_nodes: float = field(metadata=figure(
-        1e-3, 1e6, "Nodes of a job up to which ZeRO's collectives keep a plain all-reduce's bandwidth; beyond, it "
-        "falls as their number grows, down to one NIC of a node.", fit=(1.0, 40.0, 16.0)))
-    sharded_stage: float = field(metadata=figure(
-        1, 3, "The least ZeRO stage of which sharded_nodes is so.", default=1.0, because="all stages alike"))
-    node_dispatch: bool = field(metadata=yes(
+        because="each sends its part, " + MEGATRON)
+    send_turns: float = figure(1, 2, "Transfers of a hand-over between stages that pass one after another: 2 where a "
+        "send blocks until it is received.", default=1.0, because="both ways at once, " + MEGATRON)
+    network_startup_s: float = figure(0, 1e5, "Time over the link's latency of a transfer between nodes, or of a "
+        "collective each time their number doubles: host synchronisation, proxies.", unit="us", kind="network")
+    sharded_nodes: float = figure(1e-3, 1e6, "Nodes of a job up to which ZeRO's collectives keep a plain all-reduce's "
+        "bandwidth; beyond, it falls as their number grows, down to one NIC of a node.", fit=(1.0, 40.0, 16.0))
+    sharded_stage: float = figure(
+        1, 3, "The least ZeRO stage of which sharded_nodes is so.", default=1.0, because="all stages alike")
+    node_dispatch: bool = yes(
         "A token goes once to every node that has one of its experts, and is copied there (DeepEP).",
-        because="a copy goes to every expert, Megatron-Core's default all-to-all"))
-    flex_dispatch: bool = field(metadata=yes(
+        because="a copy goes to every expert, Megatron-Core's default all-to-all")
+    flex_dispatch: bool = yes(
         "On Hopper and Blackwell it dispatches tokens by DeepEP, or HybridEP in a rack, unless told otherwise.",
-        because="only where node_dispatch says so"))
-    deepep_bytes_per_s: float = field(metadata=figure(
+        because="only where node_dispatch says so")
+    deepep_bytes_per_s: float = figure(
         1, 1e4, "What DeepEP's kernels inside a node bring to a GPU, its own tokens counted.", unit="gbyte_per_s",
         default=290.0, because="with 20 compute units dispatch and combine 329 and 287 on eight H100 "
         "(tile-ai/tilescale, deepseek_deepep), with 24 304 and 251 on eight B200 (torchtitan's fork with DeepEP, its "
-        "deepep/utils.py)"))
-    gathered_context: bool = field(metadata=yes(
+        "deepep/utils.py)")
+    gathered_context: bool = yes(
         "Context ranks gather all keys and values before attention, wait for it, and keep them.",
-        because="they pass them round a ring beside attention, Transformer Engine's default"))
-    flat_copies: bool = field(metadata=yes(
+        because="they pass them round a ring beside attention, Transformer Engine's default")
+    flat_copies: bool = yes(
         "Gathered parameters of a layer are copied out of one buffer, gradients into one, while nothing else computes.",
-        because="they are views of it"))
-    sdpa_context: bool = field(metadata=yes(
-        "Context ranks run PyTorch's context_parallel of scaled_dot_product_attention: keys and values of all query "
-        "heads are gathered, their fp32 gradients go round a ring. In compiled layers all of it is waited for.",
-        because="they pass them round a ring beside attention, Transformer Engine's default"))
-    ends_gathered_twice: bool = field(metadata=yes(
-        "With ZeRO 3 the backward pass gathers embedding and head anew.",
-        because="they stay gathered between the passes, as FSDP's root module does"))
-    gathered_logits: bool = field(metadata=yes(
-        "Every tensor rank gathers all logits and takes the whole vocabulary's cross-entropy.",
-        because="the loss is split over the vocabulary, " + MEGATRON))
+        because="they are views of it")
+    sdpa_context: bool = yes("Context ranks run PyTorch's context_parallel of scaled_dot_product_attention: keys and "
+        "values of all query heads are gathered, their fp32 gradients go round a ring. In compiled layers all of it is "
+        "waited for.", because="they pass them round a ring beside attention, Transformer Engine's default")
+    ends_gathered_twice: bool = yes("With ZeRO 3 the backward pass gathers embedding and head anew.",
+        because="they stay gathered between the passes, as FSDP's root module does")
+    gathered_logits: bool = yes("Every tensor rank gathers all logits and takes the whole vocabulary's cross-entropy.",
+        because="the loss is split over the vocabulary, " + MEGATRON)
 
     # What it can do.
-    fine_recompute: bool = field(metadata=yes(
+    fine_recompute: bool = yes(
         "It can recompute norms, experts' activation functions and products up from latents alone.",
-        because="only what a profile says it can"))
-    block_recompute: bool = field(metadata=yes(
-        "Full recomputation can be of the first layers of each virtual stage alone.",
-        because="only what a profile says it can"))
-    offloads_layers: bool = field(metadata=yes(
-        "Without a pipeline and recomputation, layers' activations can wait in host memory.",
-        because="only what a profile says it can"))
-    hybrid_sharding: bool = field(metadata=yes(
+        because="only what a profile says it can")
+    block_recompute: bool = yes("Full recomputation can be of the first layers of each virtual stage alone.",
+        because="only what a profile says it can")
+    offloads_layers: bool = yes("Without a pipeline and recomputation, layers' activations can wait in host memory.",
+        because="only what a profile says it can")
+    hybrid_sharding: bool = yes(
         "It can shard over some replicas, such as a node's, and keep a copy of the shards on others.",
-        because="only what a profile says it can"))
-    zero2_by_layer: bool = field(metadata=yes(
-        "With ZeRO 2 too it gathers and scatters layer by layer, a micro-batch's passes long.",
-        because="all at once, " + MEGATRON))
-    selective_operations: bool = field(metadata=yes(
+        because="only what a profile says it can")
+    zero2_by_layer: bool = yes("With ZeRO 2 too it gathers and scatters layer by layer, a micro-batch's passes long.",
+        because="all at once, " + MEGATRON)
+    selective_operations: bool = yes(
         "Selective recomputation keeps the output of every second product, of attention, reduce-scatters and "
-        "all-to-alls, and runs the rest of a layer again.", because="it repeats the attention core alone, " + MEGATRON))
-    compiled_layers: bool = field(metadata=yes(
-        "Each layer is one compiled graph (torch.compile): gate and product are one kernel, and selective "
-        "recomputation neither keeps nor repeats an MLP's last product, which no backward pass needs.",
-        because="operation by operation"))
-    recompute_stops_early: bool = field(metadata=yes(
+        "all-to-alls, and runs the rest of a layer again.", because="it repeats the attention core alone, " + MEGATRON)
+    compiled_layers: bool = yes("Each layer is one compiled graph (torch.compile): gate and product are one kernel, "
+        "and selective recomputation neither keeps nor repeats an MLP's last product, which no backward pass needs.",
+        because="operation by operation")
+    recompute_stops_early: bool = yes(
         "Recomputation of a layer ends with the last tensor that its backward pass needs.",
-        because="a layer is repeated whole, " + MEGATRON))
-    recomputed_head: bool = field(metadata=yes(
-        "Full recomputation repeats the head too.", because="the head lies outside, " + MEGATRON))
-    layer_split: str = field(metadata=setting(
-        Literal["even", "balanced", "parameters", "products"],
-        "How it splits layers over stages: even, balanced (by cost), parameters or products.", default="even"))
+        because="a layer is repeated whole, " + MEGATRON)
+    recomputed_head: bool = yes(
+        "Full recomputation repeats the head too.", because="the head lies outside, " + MEGATRON)
+    layer_split: str = setting(Literal["even", "balanced", "parameters", "products"],
+        "How it splits layers over stages: even, balanced (by cost), parameters or products.", default="even")
 
     # Kernels.
-    fused_experts: bool = field(metadata=yes(
-        "All experts of a rank are one kernel, with gate and fp8 cast in its epilogue.",
-        because="a product for each expert, Megatron-Core's default"))
-    nvfp4_wide_layers: float = field(metadata=figure(
-        0, 1, "Share of the layers whose products stay in 16 bits in nvfp4 training.", default=0.0,
-        because="none, as Megatron-Bridge's recipes that its published speeds were measured with"))
-    fp8_attention: bool = field(metadata=yes(
+    fused_experts: bool = yes("All experts of a rank are one kernel, with gate and fp8 cast in its epilogue.",
+        because="a product for each expert, Megatron-Core's default")
+    nvfp4_wide_layers: float = figure(0, 1, "Share of the layers whose products stay in 16 bits in nvfp4 training.",
+        default=0.0, because="none, as Megatron-Bridge's recipes that its published speeds were measured with")
+    fp8_attention: bool = yes(
         "Attention runs in fp8 where products do: at the rate of 16 bits here, but with whole windows backward.",
-        because="attention runs in 16 bits unless asked otherwise, Transformer Engine's default"))
-    fused_routing: bool = field(metadata=yes(
+        because="attention runs in 16 bits unless asked otherwise, Transformer Engine's default")
+    fused_routing: bool = yes(
         "The router, its loss and each sorting of tokens by expert are a kernel or two, not one an operation.",
-        because="operation by operation, Megatron-Core's default"))
-    single_adds: bool = field(metadata=yes(
-        "Where routing runs operation by operation, a token's copies are added up one number at a time, by PyTorch's "
-        "scatter_add and index_add of before 2026-05.", because="a kernel adds whole rows"))
-    gathered_tokens: bool = field(metadata=yes(
+        because="operation by operation, Megatron-Core's default")
+    single_adds: bool = yes("Where routing runs operation by operation, a token's copies are added up one number at a "
+        "time, by PyTorch's scatter_add and index_add of before 2026-05.", because="a kernel adds whole rows")
+    gathered_tokens: bool = yes(
         "The tokens of a tensor and expert group are gathered whole, and each rank sorts the copies for its experts "
-        "(Megatron-LM's dispatcher allgather).", because="copies go from rank to rank in an all-to-all"))
-    fused_rotary: bool = field(metadata=yes(
-        "Rotary positions turn queries, and keys, in one kernel each.", because="operation by operation"))
-    entropy_forward_bytes: float = field(metadata=figure(
-        0, 200, "Bytes per logit that cross-entropy moves through memory forward.", default=38.0, because=EAGER))
-    entropy_backward_bytes: float = field(metadata=figure(
-        0, 200, "Bytes per logit that cross-entropy moves through memory backward.", default=14.0, because=EAGER))
+        "(Megatron-LM's dispatcher allgather).", because="copies go from rank to rank in an all-to-all")
+    fused_rotary: bool = yes(
+        "Rotary positions turn queries, and keys, in one kernel each.", because="operation by operation")
+    entropy_forward_bytes: float = figure(
+        0, 200, "Bytes per logit that cross-entropy moves through memory forward.", default=38.0, because=EAGER)
+    entropy_backward_bytes: float = figure(
+        0, 200, "Bytes per logit that cross-entropy moves through memory backward.", default=14.0, because=EAGER)
 
     # The host.
-    host_layer_forward_s: float = field(metadata=figure(
-        0, 1e5, "The host's time to launch a layer's forward pass, which bounds short kernels.", unit="us",
-        kind="host"))
-    host_layer_backward_s: float = field(metadata=figure(
-        0, 1e5, "The host's time to launch a layer's backward pass.", unit="us", fit=(0.0, 3000.0, 1000.0),
-        kind="host"))
-    host_experts_s: float = field(metadata=figure(
+    host_layer_forward_s: float = figure(
+        0, 1e5, "The host's time to launch a layer's forward pass, which bounds short kernels.", unit="us", kind="host")
+    host_layer_backward_s: float = figure(
+        0, 1e5, "The host's time to launch a layer's backward pass.", unit="us", fit=(0.0, 3000.0, 1000.0), kind="host")
+    host_experts_s: float = figure(
         0, 1e5, "The host's time beyond that for either pass of a layer with experts: launches, and the wait for how "
-        "many tokens each expert gets.", unit="us", default=0.0, because=GRAPHS, kind="host"))
-    host_expert_s: float = field(metadata=figure(
-        0, 1e4, "The host's time beyond that for each of the rank's experts in either pass: products launched one by "
-        "one, and what Python does for each weight.", unit="us", default=0.0, because="one grouped product",
-        kind="host"))
-    host_latent_s: float = field(metadata=figure(
-        0, 1e5, "The host's time beyond that for either pass of latent attention.", unit="us", default=0.0,
-        because=GRAPHS, kind="host"))
-    host_context_s: float = field(metadata=figure(
+        "many tokens each expert gets.", unit="us", default=0.0, because=GRAPHS, kind="host")
+    host_expert_s: float = figure(0, 1e4, "The host's time beyond that for each of the rank's experts in either pass: "
+        "products launched one by one, and what Python does for each weight.", unit="us", default=0.0,
+        because="one grouped product", kind="host")
+    host_latent_s: float = figure(0, 1e5, "The host's time beyond that for either pass of latent attention.", unit="us",
+        default=0.0, because=GRAPHS, kind="host")
+    host_context_s: float = figure(
         0, 1e5, "The host's time beyond that for each further step of a context ring, in either pass.", unit="us",
-        default=0.0, because=GRAPHS, kind="host"))
-    host_tensor_s: float = field(metadata=figure(
+        default=0.0, because=GRAPHS, kind="host")
+    host_tensor_s: float = figure(
         0, 1e5, "The host's time beyond that for either pass of a layer cut over tensor ranks.", unit="us", default=0.0,
-        because=UNPROBED, kind="host"))
-    host_sharded_s: float = field(metadata=figure(
+        because=UNPROBED, kind="host")
+    host_sharded_s: float = figure(
         0, 1e5, "The host's time beyond that for either pass of a layer that ranks gather and scatter.", unit="us",
-        default=0.0, because=UNPROBED, kind="host"))
-    host_fp8_s: float = field(metadata=figure(
-        0, 1e5, "The host's time beyond that for either pass of a layer in fp8 or fewer bits.", unit="us", default=0.0,
-        because=GRAPHS, kind="host"))
-    host_step_s: float = field(metadata=figure(0, 1e8, "The host's fixed time per step.", unit="us", kind="host"))
-    blocking_launches: bool = field(metadata=setting(
-        bool, "The host waits for every kernel (CUDA_LAUNCH_BLOCKING=1): its time adds to the GPU's.", default=False))
-    gather_piece_s: float = field(metadata=figure(
+        default=0.0, because=UNPROBED, kind="host")
+    host_fp8_s: float = figure(0, 1e5, "The host's time beyond that for either pass of a layer in fp8 or fewer bits.",
+        unit="us", default=0.0, because=GRAPHS, kind="host")
+    host_step_s: float = figure(0, 1e8, "The host's fixed time per step.", unit="us", kind="host")
+    blocking_launches: bool = setting(
+        bool, "The host waits for every kernel (CUDA_LAUNCH_BLOCKING=1): its time adds to the GPU's.", default=False)
+    gather_piece_s: float = figure(
         0, 1e5, "The host's time for each piece of a tensor, one per replica, that ZeRO 1 and 2 gather piece by piece.",
-        unit="us", default=0.0, because="gathered in one piece", kind="host"))
+        unit="us", default=0.0, because="gathered in one piece", kind="host")
 
     # Memory.
-    fp8_parameter_bytes: float = field(metadata=figure(
-        1, 4, "Bytes per parameter of a layer in fp8 training, as it is kept and gathered.",
-        default=2.0, because="16-bit parameters, Transformer Engine's default"))
-    fp8_copy_bytes: float = field(metadata=figure(
-        0, 4, "Bytes per parameter that products keep from one micro-batch to the next: its value in fp8 and the "
-        "transpose.", default=0.0, because=NONE_KNOWN))
-    spare_gradients: bool = field(metadata=yes(
+    fp8_parameter_bytes: float = figure(
+        1, 4, "Bytes per parameter of a layer in fp8 training, as it is kept and gathered.", default=2.0,
+        because="16-bit parameters, Transformer Engine's default")
+    fp8_copy_bytes: float = figure(
+        0, 4,
+        "Bytes per parameter that products keep from one micro-batch to the next: its value in fp8 and the transpose.",
+        default=0.0, because=NONE_KNOWN)
+    spare_gradients: bool = yes(
         "An empty 16-bit gradient is kept for each shape of a layer's matrices, whose products add to the main one.",
-        because=NONE_KNOWN))
-    gather_copy_bytes: float = field(metadata=figure(
+        because=NONE_KNOWN)
+    gather_copy_bytes: float = figure(
         0, 4, "Bytes per parameter of the copy, in one piece, through which ZeRO 1 and 2 gather updated parameters.",
-        default=0.0, because=NONE_KNOWN))
-    live_parameters: float = field(metadata=figure(
+        default=0.0, because=NONE_KNOWN)
+    live_parameters: float = figure(
         0, 1e13, "Parameters that ZeRO 3 keeps gathered at most, or one matrix; 0: two layers, whatever their size.",
-        default=0.0, because="whole layers, as FSDP wraps them"))
-    reduce_bucket_parameters: float = field(metadata=figure(
+        default=0.0, because="whole layers, as FSDP wraps them")
+    reduce_bucket_parameters: float = figure(
         0, 1e13, "Gradients that ZeRO 2 and 3 hold at most before they scatter them, or one matrix's; 0: a layer's.",
-        default=0.0, because="whole layers, as FSDP wraps them"))
-    gathered_inputs: float = field(metadata=figure(
-        0, 2, "Of a layer's two column-parallel products, how many keep the whole input that sequence parallelism "
-        "gathered until the backward pass, rather than this rank's part of it.",
-        default=0.0, because="it is gathered again, " + MEGATRON))
-    gate_tensors: float = field(metadata=figure(
+        default=0.0, because="whole layers, as FSDP wraps them")
+    gathered_inputs: float = figure(0, 2, "Of a layer's two column-parallel products, how many keep the whole input "
+        "that sequence parallelism gathered until the backward pass, rather than this rank's part of it.", default=0.0,
+        because="it is gathered again, " + MEGATRON)
+    gate_tensors: float = figure(
         1, 4, "Of a gated MLP's gate, up, activated gate and product, how many stay until the backward pass: 4, or 3 "
-        "where a fused kernel activates again.", default=4.0, because="all stay without a fused kernel"))
-    eager_norm_bytes: float = field(metadata=figure(
-        0, 16, "Bytes per element of its input that an eager RMSNorm keeps more than a fused one, which keeps the "
-        "input.", default=8.0, because="the fp32 copy of its input and the fp32 product, of ATen's operations"))
-    fp32_expert_outputs: bool = field(metadata=yes(
-        "Experts' outputs that stay do so in fp32, in which they are weighted.", because="in 16 bits"))
-    kept_expert_outputs: bool = field(metadata=yes(
+        "where a fused kernel activates again.", default=4.0, because="all stay without a fused kernel")
+    eager_norm_bytes: float = figure(
+        0, 16,
+        "Bytes per element of its input that an eager RMSNorm keeps more than a fused one, which keeps the input.",
+        default=8.0, because="the fp32 copy of its input and the fp32 product, of ATen's operations")
+    fp32_expert_outputs: bool = yes(
+        "Experts' outputs that stay do so in fp32, in which they are weighted.", because="in 16 bits")
+    kept_expert_outputs: bool = yes(
         "Experts' outputs stay until the backward pass, for each is weighted by the router's probability after it; "
-        "else the inner activation was.", default=True, because="weighted after the experts, the textbook's order"))
-    logit_copies: float = field(metadata=figure(
-        0, 8, "fp32 copies of the logits that live at once, beside the 16-bit ones.",
-        default=1.0, because="the loss is taken of one fp32 copy, " + MEGATRON))
-    split_logit_copies: float = field(metadata=figure(
-        0, 8, "The same where tensor ranks share the logits.", like="logit_copies"))
-    logit_chunks: float = field(metadata=figure(
-        1, 1024, "Parts of a micro-batch whose logits and loss are taken one after another.", whole=True, default=1.0,
-        because="all at once"))
-    freed_in_turn: bool = field(metadata=yes(
+        "else the inner activation was.", default=True, because="weighted after the experts, the textbook's order")
+    logit_copies: float = figure(0, 8, "fp32 copies of the logits that live at once, beside the 16-bit ones.",
+        default=1.0, because="the loss is taken of one fp32 copy, " + MEGATRON)
+    split_logit_copies: float = figure(0, 8, "The same where tensor ranks share the logits.", like="logit_copies")
+    logit_chunks: float = figure(1, 1024, "Parts of a micro-batch whose logits and loss are taken one after another.",
+        whole=True, default=1.0, because="all at once")
+    freed_in_turn: bool = yes(
         "A step's memory is counted in turn: logits are freed before layers' backward passes, gradients come as "
-        "activations go, embedding and head are gathered one at a time.", because="all counted as if at once"))
-    one_sharded_copy: bool = field(metadata=yes(
+        "activations go, embedding and head are gathered one at a time.", because="all counted as if at once")
+    one_sharded_copy: bool = yes(
         "What ZeRO 3 shards is the optimizer's fp32 parameter alone: 16 bits exist of gathered layers.",
-        because="a 16-bit parameter is sharded beside it, DeepSpeed's way"))
-    splits_layers: bool = field(metadata=yes(
-        "It splits layers over tensor and context ranks itself; else a model's own code must.", default=True,
-        because=MEGATRON))
-    reserved_bytes: float = field(metadata=figure(
-        0, 1e3, "Memory of context, communicators and workspaces.", unit="gib"))
-    fragmentation: float = field(metadata=figure(
-        0, 10, "Memory lost to fragmentation, as a share of activations and buffers."))
+        because="a 16-bit parameter is sharded beside it, DeepSpeed's way")
+    splits_layers: bool = yes("It splits layers over tensor and context ranks itself; else a model's own code must.",
+        default=True, because=MEGATRON)
+    reserved_bytes: float = figure(0, 1e3, "Memory of context, communicators and workspaces.", unit="gib")
+    fragmentation: float = figure(0, 10, "Memory lost to fragmentation, as a share of activations and buffers.")
 
-    unstated: Unstated = field(metadata=setting(
-        Unstated, "What a measured run of it is taken to have run where it doesn't say.", default=Unstated()))
-    runs: Runs = field(metadata=setting(
-        Runs, "Schedules, pipeline stages and context ranks that it has; all, where it doesn't say.", default=Runs()))
-    fitted: Mapping[str, Mapping[str, str]] = field(metadata=setting(
+    unstated: Unstated = setting(
+        Unstated, "What a measured run of it is taken to have run where it doesn't say.", default=Unstated())
+    runs: Runs = setting(
+        Runs, "Schedules, pipeline stages and context ranks that it has; all, where it doesn't say.", default=Runs())
+    fitted: Mapping[str, Mapping[str, str]] = setting(
         dict[str, dict[str, str]], "By GPU architecture, the figures that a fit to runs may move, each with a name: "
-        "frameworks that say the same one share the figure. A base's don't count.", default={}))
+        "frameworks that say the same one share the figure. A base's don't count.", default={})
     sources: Mapping[str, str]
 # fmt: on

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from planner.base.errors import InputError
@@ -23,64 +23,61 @@ class Efficiency:
     """
 
     name: str
-    attention_kernels: tuple[str, ...] = field(metadata=setting(
-        tuple[Literal["unfused", "fused", "flash1", "flash2", "flash3"], ...], "The attention kernels that it runs.",
-        default=("unfused", "fused", *FLASH)))
-    matrix_fraction: Mapping[str, float] = field(metadata=figure(
-        1e-3, 1, "Share of peak that a large product reaches, by precision.", keys=PRECISIONS, kind="products"))
-    tile_rows: float = field(metadata=figure(1, 1024, "Rows of the output tile of the largest kernel.", whole=True))
-    tile_columns: float = field(metadata=figure(
-        1, 1024, "Columns of the output tile of the largest kernel.", whole=True))
-    depth_half: float = field(metadata=figure(
-        0, 1e5, "Inner dimension at which a product reaches half of that share."))
-    kernel_latency_s: float = field(metadata=figure(0, 1e5, "Fixed time of one kernel.", unit="us", kind="host"))
-    expert_product_s: float = field(metadata=figure(
-        0, 1e5, "Least time of one expert's product among a rank's, where the host launches them one by one, the "
-        "casts of its operands among it.", unit="us", default=0.0, because="not measured", kind="host"))
-    wide_expert_product_s: float = field(metadata=figure(
+    attention_kernels: tuple[str, ...] = setting(tuple[Literal["unfused", "fused", "flash1", "flash2", "flash3"], ...],
+        "The attention kernels that it runs.", default=("unfused", "fused", *FLASH))
+    matrix_fraction: Mapping[str, float] = figure(
+        1e-3, 1, "Share of peak that a large product reaches, by precision.", keys=PRECISIONS, kind="products")
+    tile_rows: float = figure(1, 1024, "Rows of the output tile of the largest kernel.", whole=True)
+    tile_columns: float = figure(1, 1024, "Columns of the output tile of the largest kernel.", whole=True)
+    depth_half: float = figure(0, 1e5, "Inner dimension at which a product reaches half of that share.")
+    kernel_latency_s: float = figure(0, 1e5, "Fixed time of one kernel.", unit="us", kind="host")
+    expert_product_s: float = figure(
+        0, 1e5, "Least time of one expert's product among a rank's, where the host launches them one by one, the casts "
+        "of its operands among it.", unit="us", default=0.0, because="not measured", kind="host")
+    wide_expert_product_s: float = figure(
         0, 1e5, "Least time of one expert's product in 16 bits, which needs no casts.", unit="us",
-        like="expert_product_s", kind="host"))
-    memory_fraction: float = field(metadata=figure(
-        1e-3, 1, "Share of memory bandwidth that a streaming kernel reaches.", kind="memory"))
-    permute_fraction: float = field(metadata=figure(
+        like="expert_product_s", kind="host")
+    memory_fraction: float = figure(
+        1e-3, 1, "Share of memory bandwidth that a streaming kernel reaches.", kind="memory")
+    permute_fraction: float = figure(
         1e-3, 1, "Share of memory bandwidth of the kernels that sort tokens by expert and back.",
-        like="memory_fraction", kind="memory"))
-    flash_forward: Mapping[str, float] = field(metadata=figure(
-        1e-3, 1, "Share of matrix peak that causal attention of long sequences reaches forward, by kernel.",
-        keys=FLASH, kind="attention"))
-    flash_backward: Mapping[str, float] = field(metadata=figure(
+        like="memory_fraction", kind="memory")
+    flash_forward: Mapping[str, float] = figure(
+        1e-3, 1, "Share of matrix peak that causal attention of long sequences reaches forward, by kernel.", keys=FLASH,
+        kind="attention")
+    flash_backward: Mapping[str, float] = figure(
         1e-3, 1, "Share of matrix peak that causal attention of long sequences reaches backward, by kernel.",
-        keys=FLASH, beside="flash_forward", kind="attention"))
-    flash_half_tokens: Mapping[str, float] = field(metadata=figure(
-        0, 1e5, "Sequence at which a flash kernel reaches half of its share.", keys=FLASH, needed=False))
-    flash_keys: float | None = field(default=None, metadata=figure(
+        keys=FLASH, beside="flash_forward", kind="attention")
+    flash_half_tokens: Mapping[str, float] = figure(
+        0, 1e5, "Sequence at which a flash kernel reaches half of its share.", keys=FLASH, needed=False)
+    flash_keys: float | None = figure(
         1, 65536, "Keys of a flash kernel's block, computed whole at the diagonal, where they are more than 128.",
-        needed=False))
-    flash_tail_waves: Mapping[str, float] = field(metadata=figure(
+        needed=False)
+    flash_tail_waves: Mapping[str, float] = figure(
         0, 10, "Waves of blocks more that a flash kernel takes, while its last blocks leave compute units idle.",
-        keys=FLASH, needed=False))
-    flash_head_step: float = field(metadata=figure(
+        keys=FLASH, needed=False)
+    flash_head_step: float = figure(
         1, 256, "Channels in steps of which flash kernels are built; other heads compute as the next wider.",
-        whole=True, default=1.0, because="heads compute at their own width"))
-    rate_spread: float = field(metadata=figure(
+        whole=True, default=1.0, because="heads compute at their own width")
+    rate_spread: float = figure(
         0, 0.5, "Standard deviation of the matrix rate of GPUs of one kind (clocks, heat), relative to their mean.",
-        default=0.0, because="not measured"))
-    unit_power_w: float | None = field(default=None, metadata=figure(
+        default=0.0, because="not measured")
+    unit_power_w: float | None = figure(
         0.01, 1e3, "Power of a compute unit of the part on which the shares of matrix peak were measured.",
-        needed=False, beside="power_exponent"))
-    power_exponent: float | None = field(default=None, metadata=figure(
-        0, 1, "How the share of matrix peak falls with the power of a compute unit, as an exponent, on parts with "
-        "less.", needed=False, beside="unit_power_w"))
-    attention_matrix_fraction: float = field(metadata=figure(
+        needed=False, beside="power_exponent")
+    power_exponent: float | None = figure(
+        0, 1,
+        "How the share of matrix peak falls with the power of a compute unit, as an exponent, on parts with less.",
+        needed=False, beside="unit_power_w")
+    attention_matrix_fraction: float = figure(
         1e-3, 1, "Share of matrix peak of the batched products of unfused and fused-softmax attention.",
-        kind="attention"))
-    scan_matrix_fraction: float = field(metadata=figure(
+        kind="attention")
+    scan_matrix_fraction: float = figure(
         1e-3, 1, "Share of matrix peak of a state-space's scan, with all that its kernels do beside the products.",
-        like="attention_matrix_fraction", kind="attention"))
-    aligned_fraction: Mapping[str, float] = field(metadata=figure(
-        1e-3, 1, "Share of its rate for a product whose operands' rows begin at multiples of so many bytes and no "
-        "more; from 32 on, and where the table is left out, the whole.", keys=("bytes_16", "bytes_4", "bytes_2"),
-        every=True, needed=False))
+        like="attention_matrix_fraction", kind="attention")
+    aligned_fraction: Mapping[str, float] = figure(1e-3, 1, "Share of its rate for a product whose operands' rows "
+        "begin at multiples of so many bytes and no more; from 32 on, and where the table is left out, the whole.",
+        keys=("bytes_16", "bytes_4", "bytes_2"), every=True, needed=False)
     sources: Mapping[str, str]
 
 
@@ -90,14 +87,12 @@ class Accelerator:
 
     name: str
     efficiency: Efficiency
-    peak_flops: Mapping[str, float] = field(metadata=figure(
-        1e-4, 1e5, "Dense FLOP/s, by precision.", unit="tflops", keys=PRECISIONS))
-    num_compute_units: int = field(metadata=figure(1, 1e5, "Compute units.", whole=True))
-    memory_bytes: float = field(metadata=figure(0.1, 1e4, "Memory.", unit="gib"))
-    memory_bandwidth_bytes_per_s: float = field(metadata=figure(1, 1e5, "Bandwidth of memory.", unit="gbyte_per_s"))
-    power_w: float = field(metadata=figure(1, 1e4, "Power."))
-    price_per_hour: float | None = field(metadata=figure(
-        0, 1e4, "Price of an hour, USD.", unit="usd_per_hour", needed=False))
+    peak_flops: Mapping[str, float] = figure(1e-4, 1e5, "Dense FLOP/s, by precision.", unit="tflops", keys=PRECISIONS)
+    num_compute_units: int = figure(1, 1e5, "Compute units.", whole=True)
+    memory_bytes: float = figure(0.1, 1e4, "Memory.", unit="gib")
+    memory_bandwidth_bytes_per_s: float = figure(1, 1e5, "Bandwidth of memory.", unit="gbyte_per_s")
+    power_w: float = figure(1, 1e4, "Power.")
+    price_per_hour: float | None = figure(0, 1e4, "Price of an hour, USD.", unit="usd_per_hour", needed=False)
     sources: Mapping[str, str]
     room_bytes: float | None = None
     """Bytes that a layout may be predicted to take of the memory, where that is less than all of it."""
@@ -113,44 +108,38 @@ class Link:
     """A link, per direction: per accelerator inside a node, per NIC on a network."""
 
     name: str
-    kind: str = field(metadata=setting(Annotated[str, "nvlink|pcie|infiniband|omni-path|ethernet|memory"], "Its kind."))
-    bandwidth_bytes_per_s: float = field(metadata=figure(
+    kind: str = setting(Annotated[str, "nvlink|pcie|infiniband|omni-path|ethernet|memory"], "Its kind.")
+    bandwidth_bytes_per_s: float = figure(
         0.01, 1e5, "Bandwidth: GB/s of an accelerator inside a node, Gb/s of a NIC on a network.",
-        unit=("gbyte_per_s", "gbit_per_s")))
-    latency_s: float = field(metadata=figure(
-        0, 1e5, "One step between neighbours of a ring, or a launch, software included.", unit="us", kind="link"))
-    ring_step_s: float = field(metadata=figure(
+        unit=("gbyte_per_s", "gbit_per_s"))
+    latency_s: float = figure(
+        0, 1e5, "One step between neighbours of a ring, or a launch, software included.", unit="us", kind="link")
+    ring_step_s: float = figure(
         0, 1e5, "One step of a ring through several nodes, or of the protocol for small messages inside one.",
-        unit="us", like="latency_s", kind="link"))
-    fraction: float = field(metadata=figure(
-        1e-3, 1, "Share of bandwidth that rings of large messages reach.", kind="link"))
-    send_fraction: float = field(metadata=figure(
-        1e-3, 1, "Share of bandwidth that a send between two reaches.", kind="link"))
-    scatter_passes: float = field(metadata=figure(
+        unit="us", like="latency_s", kind="link")
+    fraction: float = figure(1e-3, 1, "Share of bandwidth that rings of large messages reach.", kind="link")
+    send_fraction: float = figure(1e-3, 1, "Share of bandwidth that a send between two reaches.", kind="link")
+    scatter_passes: float = figure(
         1, 2, "Passes round a ring that a reduce-scatter takes: 2 where the library sums all on every rank.",
-        default=1.0, because="a ring's, as NCCL's"))
+        default=1.0, because="a ring's, as NCCL's")
     sources: Mapping[str, str]
-    bridge_fraction: float | None = field(default=None, metadata=figure(
-        1e-3, 100, "What all that passes between the two halves of a node shares, over one accelerator's bandwidth, "
-        "where accelerators hang on two host bridges.", needed=False, kind="link"))
-    bridge_flows: float = field(default=0.0, metadata=figure(
-        0, 100, "Flows between the two halves, of many rings or sends at once, that together reach half of "
-        "bridge_fraction.", default=0.0, because="one ring gets all of it", kind="link"))
-    small_latency_s: float | None = field(default=None, metadata=figure(
-        0, 1e5, "Launch of the protocol for small messages, where it is known.", unit="us", needed=False,
-        beside="small_fraction", kind="link"))
-    small_fraction: float | None = field(default=None, metadata=figure(
-        1e-3, 1, "Share of bandwidth that the protocol for small messages reaches.", needed=False,
-        beside="small_latency_us", kind="link"))
-    direct: bool = field(default=False, metadata=yes(
-        "Each two accelerators of a node have links of their own, all alike, and no switch: a group has those between "
-        "its members only.", because="a switch, or a bus, joins them all"))
-    partial_fraction: float | None = field(default=None, metadata=figure(
+    bridge_fraction: float | None = figure(1e-3, 100, "What all that passes between the two halves of a node shares, "
+        "over one accelerator's bandwidth, where accelerators hang on two host bridges.", needed=False, kind="link")
+    bridge_flows: float = figure(
+        0, 100,
+        "Flows between the two halves, of many rings or sends at once, that together reach half of bridge_fraction.",
+        default=0.0, because="one ring gets all of it", kind="link")
+    small_latency_s: float | None = figure(0, 1e5, "Launch of the protocol for small messages, where it is known.",
+        unit="us", needed=False, beside="small_fraction", kind="link")
+    small_fraction: float | None = figure(1e-3, 1, "Share of bandwidth that the protocol for small messages reaches.",
+        needed=False, beside="small_latency_us", kind="link")
+    direct: bool = yes("Each two accelerators of a node have links of their own, all alike, and no switch: a group has "
+        "those between its members only.", because="a switch, or a bus, joins them all")
+    partial_fraction: float | None = figure(
         1e-3, 1, "Share of bandwidth that rings of more than half of a node's accelerators reach, but not of all, "
-        "where no switch joins them and the library's rings do not match.", needed=False, kind="link"))
-    device_sends: bool = field(default=True, metadata=yes(
-        "GPUs start their own sends over the network, as DeepEP does; else hosts do it for them.",
-        default=True, because="NVSHMEM's GPU-initiated transport of InfiniBand and RoCE"))
+        "where no switch joins them and the library's rings do not match.", needed=False, kind="link")
+    device_sends: bool = yes("GPUs start their own sends over the network, as DeepEP does; else hosts do it for them.",
+        default=True, because="NVSHMEM's GPU-initiated transport of InfiniBand and RoCE")
 
     def faster(self, factor: float) -> Link:
         """The link with so many times its bandwidth."""
@@ -176,25 +165,23 @@ class Cluster:
     node_link: Link
     network: Link
     host_link: Link
-    gpus_per_node: int = field(metadata=figure(
-        1, 1e7, "Accelerators that share the fast link (the NVLink domain).", whole=True))
-    nics_per_node: int = field(metadata=figure(1, 1e7, "NICs of a node.", whole=True))
-    storage_bandwidth_bytes_per_s: float = field(metadata=figure(
-        1e-3, 1e5, "Bandwidth of a node to storage.", unit="gbyte_per_s", default=0.15, each="gpus_per_node",
-        because="as BLOOM's checkpoints were written on Jean Zay: 2.3 TB in about 40 s by 384 GPUs (BigScience, "
-        "github.com/bigscience-workshop/bigscience, train/tr11-176B-ml/README.md), 0.15 GB/s per GPU; not measured on "
-        "this machine"))
-    max_gpus: int | None = field(metadata=figure(1, 1e7, "Accelerators in all.", whole=True, needed=False))
+    gpus_per_node: int = figure(1, 1e7, "Accelerators that share the fast link (the NVLink domain).", whole=True)
+    nics_per_node: int = figure(1, 1e7, "NICs of a node.", whole=True)
+    storage_bandwidth_bytes_per_s: float = figure(1e-3, 1e5, "Bandwidth of a node to storage.", unit="gbyte_per_s",
+        default=0.15, each="gpus_per_node", because="as BLOOM's checkpoints were written on Jean Zay: 2.3 TB in about "
+        "40 s by 384 GPUs (BigScience, github.com/bigscience-workshop/bigscience, train/tr11-176B-ml/README.md), 0.15 "
+        "GB/s per GPU; not measured on this machine")
+    max_gpus: int | None = figure(1, 1e7, "Accelerators in all.", whole=True, needed=False)
     framework: str
-    host_memory_bandwidth_bytes_per_s: float = field(metadata=figure(
-        0.1, 1e6, "Bandwidth of a node's host memory, which its GPUs' processes share where they update offloaded "
-        "states.", unit="gbyte_per_s", default=409.6, because="two sockets of eight channels of DDR4-3200"))
-    host_memory_bytes: float | None = field(default=None, metadata=figure(
+    host_memory_bandwidth_bytes_per_s: float = figure(
+        0.1, 1e6,
+        "Bandwidth of a node's host memory, which its GPUs' processes share where they update offloaded states.",
+        unit="gbyte_per_s", default=409.6, because="two sockets of eight channels of DDR4-3200")
+    host_memory_bytes: float | None = figure(
         0.1, 1e6, "Memory of a node's host, for offloaded states; not checked where it isn't stated.", unit="gib",
-        needed=False))
-    host_pace: float = field(default=1.0, metadata=figure(
-        0.1, 10, "Times as long as on DGX H100 that the host takes to launch.", default=1.0,
-        because="none measured", kind="host"))
+        needed=False)
+    host_pace: float = figure(0.1, 10, "Times as long as on DGX H100 that the host takes to launch.", default=1.0,
+        because="none measured", kind="host")
     sources: Mapping[str, str]
 
     def check_gpus(self, name: str, gpus: int) -> None:
