@@ -16,7 +16,7 @@ from planner.choices.pipeline_layout import parse_pipeline_layout
 from planner.choices.table import CHOICES, SETTLED, SHARED
 from planner.costs.memory.fit_chance import kinds_of, safe_share, unmeasured
 from planner.hardware import Cluster, Framework, load_cluster, load_framework
-from planner.hardware.framework_choices import Runs
+from planner.hardware.framework import Runs
 from planner.layouts import Attention, Layouts, Precision, Split, choice
 from planner.models import Transformer, load_model, with_seq_len
 from planner.schedules import get_schedule, usual_schedule

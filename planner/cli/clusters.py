@@ -29,9 +29,7 @@ def command(
 
     if name is not None:
         cluster = load_cluster(name, network=network)
-        table = plain_table("figure", "value", "source", numbers=(1,))
-        for row in figure_sources(cluster):
-            table.add_row(*row)
+        table = plain_table("figure", "value", "source", numbers=(1,), rows=figure_sources(cluster))
         o.show(Answer("", asdict(cluster), table), json)
         return
     loaded = [load_cluster(n, network=network) for n in profile_names("clusters")]

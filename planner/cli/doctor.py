@@ -37,9 +37,7 @@ def _view(about: dict[str, str], found: list[Finding], needs: list[Requirement])
     from planner.cli.installation import install_command
     from planner.report.plain_table import plain_table
 
-    facts = plain_table("", "")
-    for name, value in about.items():
-        facts.add_row(name, value)
+    facts = plain_table("", "", rows=about.items())
     works = plain_table("part", "works", "seen", "to mend it")
     for f in found:
         verdict = Text("yes", "green") if f.works else Text("no", "yellow") if f.optional else Text("NO", "red")

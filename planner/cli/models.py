@@ -28,15 +28,11 @@ def command(
 
     if name is not None:
         record = model_record(load_model(name))
-        table = plain_table("field", "value", numbers=(1,))
-        for key, value in record.items():
-            table.add_row(key, f"{value:,}" if key.endswith("parameters") else str(value))
-        o.show(Answer("", record, table), json)
+        told = {key: f"{value:,}" if key.endswith("parameters") else str(value) for key, value in record.items()}
+        o.show(Answer("", record, plain_table("field", "value", numbers=(1,), rows=told.items())), json)
         return
     rows = [model_record(load_model(n)) for n in model_names()]
     heads = ("model", "parameters", "layers", "hidden", "heads", "vocab", "seq_len")
-    table = plain_table(*heads, numbers=tuple(range(1, 7)))
-    for r in rows:
-        columns = ("parameters", "num_layers", "hidden", "num_heads", "vocab", "seq_len")
-        table.add_row(r["name"], *(f"{r[c]:,}" for c in columns))
-    o.show(Answer("", {"models": rows}, table), json)
+    columns = ("parameters", "num_layers", "hidden", "num_heads", "vocab", "seq_len")
+    cells = ([r["name"], *(f"{r[c]:,}" for c in columns)] for r in rows)
+    o.show(Answer("", {"models": rows}, plain_table(*heads, numbers=tuple(range(1, 7)), rows=cells)), json)

@@ -65,8 +65,7 @@ def _list(json: bool) -> None:
         keys = ("name", "source", "synchronous", "splits_backward", "sliced", "chunks", "copies")
         o.print_json({"schedules": [{k: getattr(s, k) for k in keys} for s in SCHEDULES.values()], "aliases": ALIASES})
         return
-    table = plain_table("schedule", "changes training", "known from")
-    for schedule in SCHEDULES.values():
-        table.add_row(schedule.name, "" if schedule.synchronous else "yes", schedule.source)
+    rows = ((s.name, "" if s.synchronous else "yes", s.source) for s in SCHEDULES.values())
+    table = plain_table("schedule", "changes training", "known from", rows=rows)
     names = ", ".join(f"{a} = {b}" for a, b in ALIASES.items())
     o.print_view(table, "", f"Also: {names}")

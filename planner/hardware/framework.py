@@ -7,13 +7,40 @@ from dataclasses import dataclass
 from typing import Literal
 
 from planner.hardware.declared import figure, setting, yes
-from planner.hardware.framework_choices import Runs, Unstated
 
 MEGATRON = "as Megatron-LM's own code does it"
 NONE_KNOWN = "none known"
 GRAPHS = "CUDA graphs, or none known"
 UNPROBED = "none known; planner calibrate --probe measures it on a machine"
 EAGER = "Megatron-LM's passes over the logits, counted one by one"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unstated:
+    """Choices that a framework's measured run is taken to have made where it doesn't say.
+
+    attention: the kernel. sequence_parallel: whether tensor ranks share what lies between products. zero: ZeRO stages
+    without pipeline stages, of which the first that fits counts.
+    """
+
+    attention: Literal["unfused", "fused", "flash1", "flash2", "flash3"] = "flash3"
+    sequence_parallel: bool = True
+    zero: tuple[Literal[0, 1, 2, 3], ...] = (1,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """A layout's choices that a framework can run; nothing stated, or an empty list: all of them.
+
+    schedule: the pipeline schedules that it has. pp, cp: numbers of pipeline stages and of context ranks. zero: what
+    its plain data parallelism shards.
+    """
+
+    schedule: tuple[str, ...] = ()
+    pp: tuple[int, ...] = ()
+    cp: tuple[int, ...] = ()
+    zero: tuple[int, ...] = ()
+
 
 # fmt: off
 

@@ -82,7 +82,10 @@ def read_arguments(text: str) -> Arguments:
     Raises InputError for a quote that isn't closed, or if there is no argument at all.
     """
     text = _without_comments(text.replace("\r\n", "\n")).replace("\\\n", " ")
-    variables = {name: _own_default(name, value.strip("'\"")) for name, value in ASSIGNMENT.findall(text)}
+    variables = {  # X=${X:-8} is 8, for the environment says nothing
+        name: re.sub(r"\$\{" + name + r":?-([^{}]*)\}", r"\1", value.strip("'\""))
+        for name, value in ASSIGNMENT.findall(text)
+    }
     text = re.sub(r"(?m)\b\w+\+?=\(", " ", text)
     try:
         words = shlex.split(text, comments=False, posix=True)
@@ -145,11 +148,6 @@ def _expanded(word: str, variables: dict[str, str]) -> str:
             break
         word = longer
     return word
-
-
-def _own_default(name: str, value: str) -> str:
-    """The value of X=${X:-8} where the environment says nothing."""
-    return re.sub(r"\$\{" + name + r":?-([^{}]*)\}", r"\1", value)
 
 
 def _closed(word: str) -> str:

@@ -83,17 +83,15 @@ def weight_gradient_flops(m: Transformer, sequences: Any) -> Any:
     return 2.0 * _met(m) * m.seq_len * np.asarray(sequences)
 
 
-def _six_nd(m: Transformer, sequences: Any, recompute: Any) -> Any:
-    return 6.0 * _met(m) * m.seq_len * sequences
-
-
 # megatron: every product of the model, whole attention, the recomputed forward counted where it is done
 #   (with it Narayanan et al. 2021, eq. 3: 96 B s l h^2 (1 + s/6h + V/16lh); without it Korthikanti et al. 2022).
 # palm: 6 N + 12 L H Q T a token (Chowdhery et al. 2022, arXiv 2204.02311, appendix B), N all parameters that
 #   a token meets, embedding and head included, as Hagemann et al. 2023 count; 2 Q is the size of a query head
 #   and a value head.
 # 6nd: 6 N a token (Kaplan et al. 2020).
-CONVENTIONS: dict[str, Callable[[Transformer, Any, Any], Any]] = {"megatron": _megatron, "palm": _palm, "6nd": _six_nd}
+CONVENTIONS: dict[str, Callable[[Transformer, Any, Any], Any]] = {
+    "megatron": _megatron, "palm": _palm, "6nd": lambda m, sequences, _: 6.0 * _met(m) * m.seq_len * sequences
+}  # fmt: skip
 
 
 def causal_share(m: Transformer) -> Any:

@@ -1,5 +1,6 @@
 """How many of a model's layers have what: attention, state-space, dense MLP, experts. All broadcast over models."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -97,48 +98,25 @@ def ssm_channels(m: Transformer) -> tuple[Any, Any]:
     return np.asarray(m.ssm_heads) * m.ssm_head_dim, 2 * np.asarray(m.ssm_groups) * m.ssm_state
 
 
+def _each(count: Callable[[Transformer], Any], says: str) -> Any:
+    """A number of all layers, as a property: of an average layer, computed where it is asked for."""
+    return property(lambda self: count(self.of) / self.of.num_layers, doc=says)
+
+
 @record
 class Shares:
     """Fractions of a model's layers with each kind; blocks, sums, norms: numbers in an average layer."""
 
     of: Transformer
-
-    @property
-    def attention(self) -> Any:
-        """With attention."""
-        return self.of.num_attention_layers / self.of.num_layers
-
-    @property
-    def ssm(self) -> Any:
-        """With a state-space."""
-        return np.asarray(self.of.num_ssm_layers) / self.of.num_layers
-
-    @property
-    def dense(self) -> Any:
-        """With a dense MLP."""
-        return np.asarray(self.of.num_dense_layers) / self.of.num_layers
-
-    @property
-    def sparse(self) -> Any:
-        """With experts."""
-        return sparse_layers(self.of) / self.of.num_layers
-
-    @property
-    def blocks(self) -> Any:
-        """Blocks of a layer."""
-        return blocks(self.of) / self.of.num_layers
-
-    @property
-    def sums(self) -> Any:
-        """Sums of a layer."""
-        return sums(self.of) / self.of.num_layers
-
-    @property
-    def norms(self) -> Any:
-        """Norms of a layer."""
-        return norms(self.of) / self.of.num_layers
+    attention = _each(lambda m: m.num_attention_layers, "With attention.")
+    ssm = _each(lambda m: np.asarray(m.num_ssm_layers), "With a state-space.")
+    dense = _each(lambda m: np.asarray(m.num_dense_layers), "With a dense MLP.")
+    sparse = _each(sparse_layers, "With experts.")
+    blocks = _each(blocks, "Blocks of a layer.")
+    sums = _each(sums, "Sums of a layer.")
+    norms = _each(norms, "Norms of a layer.")
 
 
 def shares(m: Transformer) -> Shares:
-    """Shares of each kind in an average layer, each computed where it is asked for."""
+    """Shares of each kind in an average layer."""
     return Shares(of=m)

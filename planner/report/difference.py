@@ -99,10 +99,8 @@ def plans_view(names: tuple[str, str], titles: tuple[str, str], a: dict[str, Any
     lines += [table, ""]
     choices = differing(a["layout"], b["layout"])
     if choices:
-        changed = plain_table("choice", "a", "b")
-        for key in choices:
-            changed.add_row(key, *(value_text(record["layout"][key]) for record in (a, b)))
-        lines += [changed, ""]
+        rows = ((key, *(value_text(record["layout"][key]) for record in (a, b))) for key in choices)
+        lines += [plain_table("choice", "a", "b", rows=rows), ""]
     else:
         lines += ["The layouts are the same.", ""]
     lines.append(difference_table("seconds of", a["time_s"], b["time_s"], ("a", "b"), "step"))

@@ -17,22 +17,23 @@ if TYPE_CHECKING:
 
 def laws_view(laws: LawFile) -> RenderableType:
     """Every law with how it is known and where it was fitted."""
-    loss = plain_table("loss law", "known", "fitted parameters", "fitted tokens", "source")
-    for law in laws.loss.values():
-        spans = (f"{count_text(a)} to {count_text(b)}" for a, b in (law.fitted_parameters, law.fitted_tokens))
-        loss.add_row(law.name, law.mark, *spans, law.source)
-    batch = plain_table("critical batch", "known", "of", "fitted", "source")
-    for b in laws.critical_batch.values():
-        low, high = b.fitted
-        batch.add_row(b.name, b.mark, b.variable, f"{count_text(low)} to {count_text(high)}", b.source)
-    front = plain_table("compute-optimal front", "known", "source")
-    for c in laws.compute_optimal.values():
-        front.add_row(c.name, c.mark, c.source)
-    replicas = plain_table("replicas", "known", "fitted parameters", "fitted replicas", "source")
-    for r in laws.replicas.values():
-        size = " to ".join(map(count_text, r.fitted_parameters))
-        replicas.add_row(r.name, r.mark, size, f"{r.fitted_replicas[0]:g} to {r.fitted_replicas[1]:g}", r.source)
-    return stacked(loss, "", batch, "", front, "", replicas)
+
+    def span(ends: tuple[float, float]) -> str:
+        return " to ".join(map(count_text, ends))
+
+    losses = ((x.name, x.mark, span(x.fitted_parameters), span(x.fitted_tokens), x.source) for x in laws.loss.values())
+    batches = ((x.name, x.mark, x.variable, span(x.fitted), x.source) for x in laws.critical_batch.values())
+    fronts = ((x.name, x.mark, x.source) for x in laws.compute_optimal.values())
+    replicas = (
+        (x.name, x.mark, span(x.fitted_parameters), "{:g} to {:g}".format(*x.fitted_replicas), x.source)
+        for x in laws.replicas.values()
+    )
+    return stacked(
+        plain_table("loss law", "known", "fitted parameters", "fitted tokens", "source", rows=losses), "",
+        plain_table("critical batch", "known", "of", "fitted", "source", rows=batches), "",
+        plain_table("compute-optimal front", "known", "source", rows=fronts), "",
+        plain_table("replicas", "known", "fitted parameters", "fitted replicas", "source", rows=replicas),
+    )  # fmt: skip
 
 
 def comparison_view(r: Mapping[str, Any]) -> RenderableType:

@@ -139,9 +139,8 @@ def papers_record(papers: Sequence[Paper], systems: dict[int, str]) -> dict[str,
 
 def papers_view(papers: Sequence[Paper]) -> RenderableType:
     """The papers there are."""
-    table = plain_table("paper", "title", "claims", "systems", numbers=(2,))
-    for p in papers:
-        table.add_row(p.name, p.title, str(len(p.claims)), ", ".join(map(str, p.systems)))
+    rows = ((p.name, p.title, str(len(p.claims)), ", ".join(map(str, p.systems))) for p in papers)
+    table = plain_table("paper", "title", "claims", "systems", numbers=(2,), rows=rows)
     more = "planner paper NAME compares one; planner paper all compares all (--html, --markdown: a page)"
     return stacked(table, "", more)
 

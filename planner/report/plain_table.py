@@ -5,6 +5,7 @@ In a notebook's cell they are HTML; what comes from a file is escaped.
 
 import io
 import re
+from collections.abc import Iterable
 from copy import copy
 from dataclasses import replace
 from html import escape
@@ -84,11 +85,15 @@ class PlainTable(Table):
             yield Padding(inner, (0, 0, 0, GAP), expand=False)
 
 
-def plain_table(*columns: str, numbers: tuple[int, ...] = ()) -> PlainTable:
-    """An unframed table; `numbers` are right-aligned columns, which never fold."""
+def plain_table(
+    *columns: str, numbers: tuple[int, ...] = (), rows: Iterable[Iterable[RenderableType]] = ()
+) -> PlainTable:
+    """An unframed table with these rows; `numbers` are right-aligned columns, which never fold."""
     table = PlainTable(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
     for i, name in enumerate(columns):
         table.add_column(name, justify="right" if i in numbers else "left", no_wrap=i in numbers)
+    for cells in rows:
+        table.add_row(*cells)
     return table
 
 

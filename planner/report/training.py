@@ -124,10 +124,9 @@ def goal_lines(case: TrainingCase) -> list[str]:
 
 def assumption_lines(assumptions: Assumptions) -> RenderableType:
     """A table of the figures behind the time."""
-    table = plain_table("assumed", "value", "unit", "source", numbers=(1,))
-    for a in assumptions.figures.values():
-        table.add_row(a.option, "-" if a.value is None else f"{a.value:,.6g}", a.unit, a.source)
-    return table
+    figures = assumptions.figures.values()
+    rows = ((a.option, "-" if a.value is None else f"{a.value:,.6g}", a.unit, a.source) for a in figures)
+    return plain_table("assumed", "value", "unit", "source", numbers=(1,), rows=rows)
 
 
 def _interval_lines(run: TrainingTime, factors: Factors) -> list[str]:
@@ -147,21 +146,19 @@ def time_view(plan: TrainingPlan, factors: Factors = None) -> RenderableType:
     ends = f"takes {format_seconds(float(run.wall_s[0]))}" if math.isfinite(plan.days) else never
     lines: list[RenderableType] = [Text(f"Training {ends}", style="bold"), *_interval_lines(run, factors)]
     energy = float(run.energy_j[0]) / KWH / 1000
-    table = plain_table("", "", numbers=(1,))
     interval = float(run.interval_s[0])
     hours = float(run.mtbf_s[0]) / HOUR
-    for name, value in (
-        ("tokens processed", count_text(float(run.tokens[0]))),
-        ("optimizer steps", f"{run.steps[0]:,.0f}"),
-        ("seconds per step", f"{run.step_time_s[0]:.4g}"),
-        ("steps alone", format_seconds(float(run.busy_s[0]))),
-        ("goodput", f"{run.goodput[0]:.1%}"),
-        ("GPU-hours", count_text(float(run.gpu_hours[0]))),
-        ("money", "unknown: give --price" if math.isnan(plan.cost_usd) else f"{plan.cost_usd:,.0f} USD"),
-        ("energy", f"{energy:,.4g} MWh"),
-    ):
-        table.add_row("  " + name, value)
-    lines += [table, ""]
+    rows = (
+        ("  tokens processed", count_text(float(run.tokens[0]))),
+        ("  optimizer steps", f"{run.steps[0]:,.0f}"),
+        ("  seconds per step", f"{run.step_time_s[0]:.4g}"),
+        ("  steps alone", format_seconds(float(run.busy_s[0]))),
+        ("  goodput", f"{run.goodput[0]:.1%}"),
+        ("  GPU-hours", count_text(float(run.gpu_hours[0]))),
+        ("  money", "unknown: give --price" if math.isnan(plan.cost_usd) else f"{plan.cost_usd:,.0f} USD"),
+        ("  energy", f"{energy:,.4g} MWh"),
+    )
+    lines += [plain_table("", "", numbers=(1,), rows=rows), ""]
     size = format_bytes(plan.case.storage.checkpoint_bytes)
     lines.append(
         f"  a failure every {hours:,.3g} h on {plan.gpus:,} GPUs; a checkpoint of {size} takes "

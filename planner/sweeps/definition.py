@@ -116,10 +116,6 @@ def _flat(table: Any, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _axes(table: Any) -> dict[str, Values]:
-    return {name: hardware_values(value) for name, value in _flat(table).items()}
-
-
 def _settings(table: Any) -> dict[str, float | str | bool]:
     """One value a field."""
     out = {}
@@ -134,7 +130,7 @@ def _settings(table: Any) -> dict[str, float | str | bool]:
 Name = Annotated[StrictStr, Field(min_length=1, max_length=500)]
 Names = Annotated[list[Name], Field(min_length=1, max_length=10_000), BeforeValidator(_different)]
 Whole = Annotated[tuple[int, ...], BeforeValidator(whole_numbers)]
-Hardware = Annotated[dict[str, Any], BeforeValidator(_axes)]
+Hardware = Annotated[dict[str, Any], BeforeValidator(lambda t: {k: hardware_values(v) for k, v in _flat(t).items()})]
 Positive = Annotated[float, Field(gt=0, lt=1e300, allow_inf_nan=False)]
 Price = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 OBJECTIVE = Literal["time", "throughput", "cost", "memory"]
