@@ -10,14 +10,13 @@ from planner.base.arrays import Ints
 from planner.base.errors import LayoutError, UnknownNameError
 from planner.base.pareto import pareto_front
 from planner.layouts import Attention, Layouts, Precision
+from planner.search.beyond_grids import try_others, try_some_layers
 from planner.search.finalists import refine
 from planner.search.found import EQUAL, Recommendation, known
-from planner.search.other_schedules import try_others
 from planner.search.pick import first_of_each, kinds, on_fewest_context_ranks, plainest_first
 from planner.search.request import Fixed, Request
 from planner.search.scan import search
 from planner.search.shortlist import NEAR, Shortlist
-from planner.search.some_layers import try_some_layers
 from planner.setup import Setup
 from planner.step.estimate import Estimate, estimate
 from planner.step.timeline.timed import timed

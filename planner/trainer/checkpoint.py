@@ -142,14 +142,17 @@ def _latest(path: Path) -> tuple[int, dict[str, Any], float, int]:
     latest = read_state(path)
     step, fits, scale = latest.get("step"), latest.get("fits"), latest.get("loss_scale", [1.0, 0])
     value, good_steps = scale if isinstance(scale, list) and len(scale) == 2 else (None, None)
-    real = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
-    if not (_is_count(step) and _is_count(good_steps) and isinstance(fits, dict) and real):
+    if not (_is_count(step) and _is_count(good_steps) and isinstance(fits, dict) and _is_positive(value)):
         raise FileFormatError(f"{path}: not a checkpoint's {LATEST}; choose another folder or delete it")
     return step, fits, value, good_steps
 
 
 def _is_count(value: Any) -> TypeGuard[int]:
     return type(value) is int and 0 <= value < MOST_STEPS
+
+
+def _is_positive(value: Any) -> TypeGuard[float]:
+    return type(value) in (int, float) and 0 < value < math.inf
 
 
 def _read_part(path: Path, expected: Mapping[str, Array]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts, Recompute
 from planner.models import load_model
 from planner.schedules import SCHEDULES
-from planner.search.some_layers import _fewest
+from planner.search.beyond_grids import _fewest
 from planner.setup import Setup
 from planner.step.estimate import estimate, totals
 from planner.step.legality import check_legal, first_broken

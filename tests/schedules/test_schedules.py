@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from planner.base.errors import ScheduleError, UnknownNameError
 from planner.schedules import SCHEDULES, Loads, Operation, Order, Pipeline, get_schedule
 from planner.schedules.dependencies import dependencies
-from planner.schedules.zero_bubble_fitted_v import fitted_v_order
+from planner.schedules.zero_bubble_v import fitted_v_order
 from planner.step.timeline.timeline import TimedOrder, durations, run, run_all
 from tests.schedules.cases import named_pipelines, pipelines
 

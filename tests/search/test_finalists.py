@@ -11,9 +11,9 @@ from planner.models import load_model
 from planner.report.tables import layout_text
 from planner.schedules import get_schedule
 from planner.search import Fixed, recommend
+from planner.search.beyond_grids import WORTH_IT, try_others
 from planner.search.compare import compare
 from planner.search.finalists import refine
-from planner.search.other_schedules import WORTH_IT, try_others
 from planner.search.pick import kinds
 from planner.search.space import default_schedules
 from planner.setup import Setup

@@ -1,4 +1,5 @@
-"""Recomputation, or activations in host memory, of as few layers as fit, tried on layouts that recompute all."""
+"""Layouts that the grids of a search lack, tried on its best by simulation: under schedules whose closed form takes
+long; with recomputation, or activations in host memory, of as few layers as fit, where all recompute."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,16 +8,61 @@ import numpy as np
 
 from planner.base.arrays import Array
 from planner.layouts import Layouts, Recompute
-from planner.search.other_schedules import WORTH_IT
+from planner.schedules import SCHEDULES
+from planner.search.compare import with_schedule
 from planner.search.request import Request
 from planner.setup import Setup
-from planner.step.estimate import Estimate, totals
+from planner.step.estimate import Estimate, estimate, least_step_s, totals
 from planner.step.legality import legal
+from planner.step.timeline.many import simulate_all
 from planner.step.timeline.timed import timed_estimate
 
+MOST_OPERATIONS = 12_000  # of one layout: about 50 ms to simulate
+MOST_PIPELINES = 2
+WORTH_IT = 0.002  # a smaller gain is within what the timeline leaves out
 FULL = Recompute.FULL
-MOST_LAYOUTS = 64  # that recompute all layers: of many virtual stages few have layers to leave alone
+MOST_FULL = 64  # that recompute all layers: of many virtual stages few have layers to leave alone
 MOST_SIMULATED = 2
+
+
+def try_others(setup: Setup, result: Estimate, order: Any, allow_async: bool) -> Estimate | None:
+    """An estimate of one more layout that is faster than the best, with its step time simulated; None if there is none.
+
+    The best pipelines, small enough to simulate at once, are run under every schedule that the search leaves out.
+    """
+    layouts = result.layouts
+    pipelines = [int(i) for i in order[:20] if layouts.pp[i] > 1][:MOST_PIPELINES]
+    best = float(result.step_time_s[order[0]]) * (1.0 - WORTH_IT) if len(order) else 0.0
+    candidates = []
+    for i in pipelines:
+        for schedule in SCHEDULES.values():
+            if schedule.quick or not (schedule.synchronous or allow_async):
+                continue
+            one = with_schedule(layouts.take([i]), setup.model, schedule)
+            size = 3 * int(one.pp[0] * one.virtual_stages[0] * one.micro_batches[0])
+            if size <= MOST_OPERATIONS and legal(setup.model, setup.cluster, one)[0]:
+                candidates.append(one)
+    chosen: tuple[Layouts, float] | None = None
+    for one, step_time_s, peak_bytes in _hopeful(setup, candidates, best):
+        if step_time_s < best and peak_bytes <= setup.cluster.accelerator.usable_bytes:
+            best, chosen = step_time_s, (one, peak_bytes)
+    if chosen is None:
+        return None
+    layout, peak = chosen
+    return estimate(setup, layout).with_simulated(np.array([0]), best, peak)
+
+
+def _hopeful(setup: Setup, candidates: list[Layouts], best_s: float) -> list[tuple[Layouts, float, float]]:
+    """The candidates that are faster than the best without their bubble: each with its step, and its fullest rank's
+    bytes."""
+    if not candidates:
+        return []
+    table = Layouts.concatenate(candidates)
+    hopeful = np.flatnonzero(least_step_s(setup, table) < best_s)
+    if not len(hopeful):
+        return []
+    found = zip(hopeful, *simulate_all(setup, table.take(hopeful)), strict=True)
+    return [(candidates[i], float(step_time_s), float(peak_bytes)) for i, step_time_s, peak_bytes in found]
 
 
 def try_some_layers(setup: Setup, request: Request, result: Estimate, order: Any) -> Estimate | None:
@@ -29,7 +75,7 @@ def try_some_layers(setup: Setup, request: Request, result: Estimate, order: Any
     in memory by the closed form; the fastest of these are run on the timeline.
     """
     fixed = request.fixed
-    full = order[result.layouts.recompute[order] == FULL][:MOST_LAYOUTS]
+    full = order[result.layouts.recompute[order] == FULL][:MOST_FULL]
     best = float(result.step_time_s[order[0]]) * (1.0 - WORTH_IT) if len(full) else 0.0
     out: list[Estimate] = []
     if len(full) and setup.framework.block_recompute and fixed.recompute_layers is None and fixed.recompute != (FULL,):
