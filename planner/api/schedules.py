@@ -114,23 +114,17 @@ def schedule(
     """
     sizes = {"pp": pp, "micro_batches": micro_batches, "steps": steps, "virtual_stages": virtual_stages,
              "slices": slices}  # fmt: skip
-    times = {"forward": forward, "input_grad": input_grad, "weight_grad": weight_grad}
-    _check_sizes(sizes, times, transfer)
+    for size, value in sizes.items():
+        if value is not None:  # else it is the schedule's own
+            whole(size, value, most=100_000)
+    for what, lasts in (("forward", forward), ("input_grad", input_grad), ("weight_grad", weight_grad)):
+        real(what, lasts, least=1e-30, most=1e30)  # their sums, products and ratios are numbers too
+    real("transfer", transfer, least=0.0, most=1e30)
     known, pipe, order = _order(str(name), pp, micro_batches, virtual_stages, slices, steps)
     parts = pipe.v * pipe.k
     timeline = run(order, durations(order, forward / parts, input_grad / parts, weight_grad / parts), transfer)
     facts = _facts(known, pipe, timeline, (forward, input_grad, weight_grad), transfer)
     return ScheduleTimeline(str(name), known, pipe, timeline, facts)
-
-
-def _check_sizes(sizes: Mapping[str, int | None], seconds: Mapping[str, float], transfer: float) -> None:
-    """Raises InputError if a number is out of range; sizes that are not given are the schedule's own."""
-    for name, value in sizes.items():
-        if value is not None:
-            whole(name, value, most=100_000)
-    for name, lasts in seconds.items():
-        real(name, lasts, least=1e-30, most=1e30)  # their sums, products and ratios are numbers too
-    real("transfer", transfer, least=0.0, most=1e30)
 
 
 def _order(

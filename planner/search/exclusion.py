@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from planner.base.errors import InputError, shown
-from planner.choices.choice import Choice, number, switch
+from planner.choices.choice import number, switch
 from planner.choices.table import CHOICES, SETTLED, called
 from planner.schedules import SCHEDULES
 from planner.search.request import Fixed
@@ -42,8 +42,10 @@ def _without_one(fixed: Fixed, text: str) -> Fixed:
     if name not in SETTLED:
         raise InputError(f"exclude is {shown(text)}; allowed: {', '.join(SETTLED)}, each alone or with =value")
     choice = CHOICES[name]
+    if not said and choice.kind is str:
+        raise InputError(f"exclude is {shown(text)}; allowed: {name}=name, such as {name}=zb-*")
     if not said:
-        return _with(fixed, text, name, _only_default(fixed, choice, text))
+        return _with(fixed, text, name, fixed.among(name, [choice.default]))
     if choice.kind is not str:
         one: Any = switch(value) if choice.kind is bool else number(value) if choice.kind is int else value
         return replace(fixed, excluded=(*fixed.excluded, (name, int(choice.coded(one)))))
@@ -52,12 +54,6 @@ def _without_one(fixed: Fixed, text: str) -> Fixed:
     if not any(fnmatchcase(schedule, value) for schedule in SCHEDULES):
         raise InputError(f"exclude is {shown(text)}; the schedules are {', '.join(SCHEDULES)}")
     return _with(fixed, text, name, left)
-
-
-def _only_default(fixed: Fixed, choice: Choice, text: str) -> list[Any]:
-    if choice.kind is str:
-        raise InputError(f"exclude is {shown(text)}; allowed: {choice.name}=name, such as {choice.name}=zb-*")
-    return fixed.among(choice.name, [choice.default])
 
 
 def _with(fixed: Fixed, text: str, name: str, left: Sequence[Any]) -> Fixed:

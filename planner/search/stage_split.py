@@ -71,14 +71,10 @@ def stage_items(setup: Setup, layouts: Layouts) -> tuple[Array, Ints, float, Cal
     """Items of one legal layout: seconds of embedding, layers and head; the rank of every stage; the bytes of a rank
     without layers; and the bytes of every item on a given stage."""
     costs, L = step_costs(setup, layouts), int(setup.model.num_layers)
-    return _item_seconds(costs, L), *_held(setup, layouts, costs, L)
-
-
-def _item_seconds(costs: StepCosts, layers: int) -> Array:
-    """Seconds of one micro-batch, forward and backward, in the embedding, every layer and the head."""
     ends, layer_s = costs.ends, float(costs.layer.total_s[0])
     embedding_s = float(ends.embedding_forward_s[0] + ends.embedding_backward_s[0])
-    return np.array([embedding_s, *[layer_s] * layers, float(ends.head_s[0])])
+    seconds = np.array([embedding_s, *[layer_s] * L, float(ends.head_s[0])])
+    return seconds, *_held(setup, layouts, costs, L)
 
 
 def _even_slowest_s(seconds: Array, stages: int) -> float:

@@ -62,7 +62,11 @@ class Local:
                     crew.remove(worker)
                     deaths[chunk.number] += 1
                     if deaths[chunk.number] >= MOST_DEATHS:
-                        raise ExecutionError(_given_up(chunk, worker.process.exitcode))
+                        died = f"{MOST_DEATHS} workers died on {first_question(chunk)}"
+                        raise ExecutionError(
+                            f"{died} (exit code {worker.process.exitcode}, -9 perhaps for want of memory); what is "
+                            "done is kept: run the same command to go on, with fewer --workers"
+                        )
                     again.append(chunk)
         finally:
             for worker in crew:
@@ -80,13 +84,6 @@ class Local:
             worker.chunk = chunk
             with suppress(OSError):  # it died idle: seen when its answer is waited for
                 worker.pipe.send(chunk)
-
-
-def _given_up(chunk: Chunk, exit_code: int | None) -> str:
-    return (
-        f"{MOST_DEATHS} workers died on {first_question(chunk)} (exit code {exit_code}, -9 perhaps for want of "
-        "memory); what is done is kept: run the same command to go on, with fewer --workers"
-    )
 
 
 def _hired() -> _Worker:

@@ -60,7 +60,9 @@ def run_sweep(
     mine = {"sweep": hashlib.sha256(all_of_it.encode()).hexdigest(), "versions": versions() | {"pyarrow": pyarrow}}
     if output.exists() and (found := _finished(output, mine, restart)) is not None:
         return found
-    ranges = _chunked(sweep.cases.num_searches)
+    searches = sweep.cases.num_searches
+    size = -(-searches // MOST_CHUNKS)  # of a chunk: by the sweep alone, not by who works
+    ranges = [range(i, min(i + size, searches)) for i in range(0, searches, size)]
     rows = {number: len(searches) * sweep.cases.per_search for number, searches in enumerate(ranges)}
     shown = columns(sweep.cases, sweep.file.tokens)
     with opened(parts_folder(output), mine, rows, shown, restart) as parts:
@@ -83,12 +85,6 @@ def run_sweep(
         write_results(output, parts.folder, shown, (row for part in parts.answers() for row in part.rows), about)
         parts.remove()
     return so_far
-
-
-def _chunked(searches: int) -> list[range]:
-    """Consecutive searches, one a chunk in most sweeps: by the sweep alone, not by who works."""
-    size = -(-searches // MOST_CHUNKS)
-    return [range(i, min(i + size, searches)) for i in range(0, searches, size)]
 
 
 def _chunk(sweep: Sweep, number: int, searches: Iterable[int], shown: tuple[Column, ...]) -> Chunk:
