@@ -9,6 +9,7 @@ behind it. While a link of a rank is busy its compute may run slower, by a state
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.base import records
 from planner.base.arrays import Array, Ints, record
 from planner.base.errors import InputError, ScheduleError
 from planner.schedules.dependencies import dependencies
@@ -97,7 +98,7 @@ def run_streams(
     n, rank = len(order), order.rank
     sends, receivers = _sends(order, waits, transfer_s, 2 if transfer_on_network else 1)
     gathers, readers = _gathers(order, collectives)
-    links = _joined([gathers, sends, _reductions(order, collectives, duration_s)])
+    links = records.concatenate([gathers, sends, _reductions(order, collectives, duration_s)])
     # Link operations lie behind the compute's, lane by lane, each lane in the order of what it follows.
     sorted_links = np.lexsort((links.place, links.rank, links.lane))
     index = np.empty(len(sorted_links), dtype=np.int64)
@@ -197,10 +198,6 @@ def _reductions(order: Order, c: Collectives, duration_s: Array) -> _Links:
         name=np.full(many, "reduce"),
         cause=after,
     )
-
-
-def _joined(parts: list[_Links]) -> _Links:
-    return _Links(**{name: np.concatenate([getattr(p, name) for p in parts]) for name in vars(parts[0])})
 
 
 def _overlap(start: Array, end: Array, owner: Ints, n: int, ranks: int) -> Array:
