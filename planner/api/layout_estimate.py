@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack
 
 from planner.api.anchored import anchor_entry, anchor_lines, anchored, interval_s, trust, unlike_measured
 from planner.api.answer import Shown
@@ -32,14 +32,6 @@ if TYPE_CHECKING:
     from planner.exporters.plan_export import Export
 
 
-T = TypeVar("T")
-
-
-def _of_record(kind: Callable[[Any], T], key: str, says: str) -> T:
-    """A figure of the layout's record, as a property."""
-    return cast("T", property(lambda self: kind(self._record[key]), doc=says))
-
-
 @dataclass(frozen=True, repr=False, eq=False)
 class LayoutEstimate(Shown):
     """One layout: seconds and bytes of a step, with what they are made of.
@@ -55,16 +47,6 @@ class LayoutEstimate(Shown):
     setup: Setup
     table: Estimate
     row: int
-    layout = _of_record(dict[str, Any], "layout", "The choices by name: dp, tp, pp, micro_batch, schedule and more.")
-    gpus = _of_record(int, "gpus", "Accelerators that it uses.")
-    micro_batches = _of_record(int, "micro_batches", "Micro-batches per step and replica.")
-    step_time_s = _of_record(float, "step_time_s", "Seconds of an optimizer step.")
-    tokens_per_s_per_gpu = _of_record(float, "tokens_per_s_per_gpu", "Throughput.")
-    mfu = _of_record(float, "mfu", "Model FLOP (6N + 12 L H Q T a token, Chowdhery et al. 2022) over peak, 0 to 1.")
-    memory_gib = _of_record(float, "memory_gib", "Peak of the fullest rank.")
-    fits = _of_record(bool, "fits", "Whether that is within the accelerator's memory.")
-    time_parts_s = _of_record(dict[str, float], "time_s", "The step by cause, seconds that add up to it.")
-    memory_parts_gib = _of_record(dict[str, float], "memory_parts_gib", "The peak by content.")
 
     @cached_property
     def _record(self) -> dict[str, Any]:
@@ -73,6 +55,56 @@ class LayoutEstimate(Shown):
     @property
     def _one(self) -> Layouts:
         return self.table.layouts.take(slice(self.row, self.row + 1))
+
+    @property
+    def layout(self) -> dict[str, Any]:
+        """The choices by name: dp, tp, pp, micro_batch, schedule and the rest."""
+        return dict(self._record["layout"])
+
+    @property
+    def gpus(self) -> int:
+        """Accelerators that it uses."""
+        return int(self._record["gpus"])
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches per step and replica."""
+        return int(self._record["micro_batches"])
+
+    @property
+    def step_time_s(self) -> float:
+        """Seconds of an optimizer step."""
+        return float(self._record["step_time_s"])
+
+    @property
+    def tokens_per_s_per_gpu(self) -> float:
+        """Throughput."""
+        return float(self._record["tokens_per_s_per_gpu"])
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOP (6N + 12 L H Q T a token, Chowdhery et al. 2022) over peak, 0 to 1."""
+        return float(self._record["mfu"])
+
+    @property
+    def memory_gib(self) -> float:
+        """Peak of the fullest rank."""
+        return float(self._record["memory_gib"])
+
+    @property
+    def fits(self) -> bool:
+        """Whether that is within the accelerator's memory."""
+        return bool(self._record["fits"])
+
+    @property
+    def time_parts_s(self) -> dict[str, float]:
+        """The step by cause, seconds that add up to it."""
+        return dict(self._record["time_s"])
+
+    @property
+    def memory_parts_gib(self) -> dict[str, float]:
+        """The peak by content."""
+        return dict(self._record["memory_parts_gib"])
 
     @property
     def cost_usd_per_step(self) -> float | None:
