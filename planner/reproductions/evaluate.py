@@ -83,6 +83,9 @@ def _found(cluster: str, mtbf_hours: float, asked: tuple[tuple[str, Any], ...]) 
     return plan_largest(question, COMPUTES)
 
 
+_fastest_of_2021 = cache(lp.fastest)
+
+
 def model_of_2021(
     *, quantity: str, strategy: str, at: Sequence[int] | None = None, ethernet: bool = False
 ) -> tuple[float, str]:
@@ -98,7 +101,7 @@ def model_of_2021(
     if ethernet:
         hardware = replace(hardware, network_bytes_per_s=lp.ETHERNET)
     if at is None:
-        c = lp.fastest(task, s, hardware)
+        c = _fastest_of_2021(task, s, hardware)
     else:
         c = lp.Configuration(n_b=at[0], n_l=at[1], n_a=at[2], n_mu=at[3], b_mu=at[4])
     six, four = (float(lp.time_s(task, s, hardware, c, all_reduces=n)) / DAY for n in (6, 4))

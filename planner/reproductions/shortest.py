@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from planner.base.units import DAY
@@ -118,8 +119,14 @@ def shortest_figure(*, quantity: str = "days", framework: str, strategy: str, ma
 
     Raises PlannerError for an unknown name, or if nothing fits.
     """
-    found = shortest(paper_question("lamy-poirier-2021", framework), strategy, max_gpus)
+    found = _shortest(framework, strategy, max_gpus)
     i = found.best
     days = float(found.run.wall_s[i]) / DAY
     note = f"{int(found.run.gpus[i]):,} GPUs, MFU {float(found.estimate.mfu[i]):.0%}"
     return {"days": days, "speed": 1.0 / days}[quantity], note
+
+
+@cache
+def _shortest(framework: str, plan: str, max_gpus: int) -> Fastest:
+    """One search, of which several claims are."""
+    return shortest(paper_question("lamy-poirier-2021", framework), plan, max_gpus)

@@ -30,7 +30,10 @@ class Parameter:
 
     def local_shape(self, tp: int) -> tuple[int, ...]:
         """The shape of one rank's part."""
-        return tuple(n // tp if axis == self.tp_axis else n for axis, n in enumerate(self.shape))
+        if self.tp_axis is None:
+            return self.shape
+        before, n, after = self.shape[: self.tp_axis], self.shape[self.tp_axis], self.shape[self.tp_axis + 1 :]
+        return (*before, n // tp, *after)
 
     def part(self, whole: Array, tp: int, t: int) -> Array:
         """Rank t's part of the whole parameter."""

@@ -51,7 +51,9 @@ class _World:
         self.meetings: dict[tuple[tuple[int, ...], int], _Meeting] = {}
         self.failure: BaseException | None = None
         self.failed_rank = -1
-        self._turn = [threading.Event() for _ in range(num_ranks)]
+        self._turn = [threading.Lock() for _ in range(num_ranks)]  # free: that rank has the baton, or is about to
+        for turn in self._turn:
+            turn.acquire()
         # What a waiting rank waits for, as a question and as a sentence; None: it can go on.
         self._waits: list[tuple[Callable[[], bool], str] | None] = [None] * num_ranks
         self._done = [False] * num_ranks
@@ -62,8 +64,7 @@ class _World:
         results: list[Any] = [None] * self.num_ranks
 
         def body(rank: int) -> None:
-            self._turn[rank].wait()
-            self._turn[rank].clear()
+            self._turn[rank].acquire()
             try:
                 if self.failure is None:
                     results[rank] = program(SerialCommunicator(self, rank))
@@ -77,7 +78,7 @@ class _World:
         threads = [threading.Thread(target=body, args=(r,), name=f"rank {r}") for r in range(self.num_ranks)]
         for thread in threads:
             thread.start()
-        self._turn[0].set()
+        self._wake(0)
         try:
             for thread in threads:
                 thread.join()
@@ -99,8 +100,7 @@ class _World:
             return
         self._waits[rank] = (ready, what)
         self._pass_baton(rank)
-        self._turn[rank].wait()
-        self._turn[rank].clear()
+        self._turn[rank].acquire()
         self._waits[rank] = None
         if self.failure is not None:
             raise _StoppedError
@@ -125,7 +125,7 @@ class _World:
         self._wake(alive[0])
 
     def _wake(self, rank: int) -> None:
-        self._turn[rank].set()
+        self._turn[rank].release()
 
 
 class SerialCommunicator(Communicator):
