@@ -45,6 +45,8 @@ MINUTES = 20.0
 SEQUENCES = 16
 NEAR = {np.float64: 1e-10, np.float32: 2e-4, np.float16: 5e-2}
 """Of the largest element: sums in another order round by so much, some hundred terms of a format's last digit each."""
+LATE = 60
+"""Products one after another, which a GPU needs a while for."""
 PLANNER = [sys.executable, "-c", "from planner.cli import main; main()"]
 
 
@@ -298,7 +300,7 @@ def _late(xp: Any) -> Any:
     rng = np.random.default_rng(2)
     turn = xp.asarray(np.linalg.qr(rng.normal(size=(512, 512)))[0])  # keeps lengths: no rounding grows on the way
     x = xp.asarray(rng.normal(size=(512, 4096)))
-    for _ in range(60):
+    for _ in range(LATE):
         x = turn @ x
     return x
 

@@ -37,6 +37,7 @@ def test_json_beside_a_report_is_json_and_nothing_else(tmp_path):
 def test_a_report_needs_no_pydantic(tmp_path):
     """Its core checks profiles, laws, assumptions and paths; the rest of it takes a tenth of a second to load."""
     few = ["recommend", "gpt2", "--cluster", "dgx-a100-80gb", "--gpus", "8", "--global-batch", "8"]
+    few += ["--zero", "1", "--micro-batch", "1", "--recompute", "none"]  # less to search for the curve
     ask = ["planner", *few, "--dp", "8", "--html", str(tmp_path / "report.html")]
     run = f"import sys; sys.argv = {ask}; from planner.cli import main\ntry: main()\nexcept SystemExit: pass"
     code = f"{run}\nprint('pydantic' in sys.modules)"

@@ -85,7 +85,7 @@ def test_the_command_trains_in_fp16_and_goes_on_from_a_checkpoint(tmp_path):
     def run(steps, folder):
         done = planner(
             "train", "--model", "gpt2", "--scale", "tiny", "--precision", "fp16", "--steps", str(steps), "--json",
-            "--checkpoint", str(tmp_path / folder),
+            "--micro-batch", "2", "--checkpoint", str(tmp_path / folder),
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
