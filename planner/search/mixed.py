@@ -15,7 +15,9 @@ import numpy as np
 from planner.base.arrays import Ints
 from planner.base.errors import LayoutError
 from planner.choices.pipeline_layout import pipeline_layout_text
+from planner.costs.case import Case
 from planner.costs.network.sites import every_step, exposed_s, share_s
+from planner.costs.network.traffic import micro_batch_send_s
 from planner.hardware import Link
 from planner.layouts import Layouts, Recompute
 from planner.models import counts
@@ -264,7 +266,11 @@ def _between_groups(question: MixedQuestion, setups: list[Setup], layouts: list[
     forward, backward = np.zeros(len(group)), np.zeros(len(group))
     over = [replace(s, cluster=replace(s.cluster, network=question.network or s.cluster.network)) for s in setups]
     own, far = (
-        [float(step_costs(s, x).send_s[0]) for s, x in zip(some, layouts, strict=True)] for some in (setups, over)
+        [
+            float(micro_batch_send_s(Case.of(s, x))[0]) * (1.0 - s.framework.overlap_pipeline)
+            for s, x in zip(some, layouts, strict=True)
+        ]
+        for some in (setups, over)
     )
     for s in np.flatnonzero(np.diff(group)) + 1:
         a, b = group[s - 1], group[s]

@@ -97,7 +97,8 @@ def test_the_fit_predicts_the_runs_to_their_noise_and_the_profiles_as_they_are_d
 
 
 def test_what_the_runs_do_not_tell_stays(made):
-    problem, figures = select([r for r in made if r["precision"] != "fp8"]).problem()
+    few = [r for r in made if r["precision"] != "fp8" and not r["source"].startswith("dgxc")]
+    problem, figures = select(few).problem()
     c = calibrate(problem, figures)
     left = {x.figure.label: x.reason for x in c.left}
     assert left["hopper matrix_fraction.fp8"] == "no run depends on it"

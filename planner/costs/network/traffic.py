@@ -242,6 +242,14 @@ def layer_traffic(case: Case) -> LayerTraffic:
     )
 
 
+def micro_batch_send_s(case: Case) -> Array:
+    """Seconds in which one micro-batch's activations go to the next stage."""
+    cluster = with_startup(case.cluster, case.framework.network_startup_s)
+    hidden_bytes = case.pass_tokens * case.model.hidden * case.device.element_bytes
+    sent = send_s(cluster, case.layouts, hidden_bytes, whole=case.framework.whole_sends)
+    return np.asarray(case.framework.send_turns * case.layouts.sequence_slices * sent)
+
+
 def traffic(
     case: Case, layer: LayerTraffic, layer_params: Array, expert_share: Array, moves: RankParameters | None = None
 ) -> Traffic:
@@ -252,14 +260,12 @@ def traffic(
     """
     model, layouts = case.model, case.layouts
     cluster = with_startup(case.cluster, case.framework.network_startup_s)
-    hidden_bytes = case.pass_tokens * model.hidden * case.device.element_bytes
-    sent = send_s(cluster, layouts, hidden_bytes, whole=case.framework.whole_sends)
     summed = (np.asarray(model.tied) | (np.asarray(model.num_mtp_layers) > 0)) & (layouts.pp > 1) & ~frozen(case)
     table_bytes = case.padded_vocab / layouts.tp * model.hidden * reduced_bytes(case)
     return Traffic(
         **{f.name: getattr(layer, f.name) for f in fields(LayerTraffic)},
         **vars(_sharded_layer(case, layer_params, expert_share, moves)),
-        send_s=case.framework.send_turns * layouts.sequence_slices * sent,
+        send_s=micro_batch_send_s(case),
         tied_s=np.where(summed, 2.0 * rank_send_s(cluster, layouts, table_bytes), 0.0),
     )
 
