@@ -6,10 +6,11 @@ The logarithm of needed over predicted memory is taken as logistic, one distribu
 memory counts by the density there, one that ran out or fit by the probability of that. A set of n runs counts as the
 root of n. Left out, as they say nothing of the formula: a run that fit with less than 60 % of the memory predicted; one
 that does not state its recomputation, which the prediction chose; one that fit though its states and the inputs of its
-recomputed layers alone are more than the memory, so that host memory held some. For kinds (framework, GPU architecture,
-precision, experts) of which fewer than ten runs state memory or ran out, the scale is that of the errors of fits
-without the run's framework. The chances that are shown come from fits without the run's own publication, of runs that
-state their recomputation and can have been as stated.
+recomputed layers alone are more than the memory, so that host memory held some. A kind (framework, GPU architecture,
+precision, experts) is measured where ten runs of three publications state memory or ran out: one publication does not
+tell how they differ. The scale is that of runs whose kinds are all measured by the other publications, and of the rest
+another. The chances that are shown come from fits without the run's own publication, of runs that state their
+recomputation and can have been as stated.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from planner.validation.runs import MeasuredRun, cluster_name, read_runs
 
 BANDS = (0.0, 0.05, 0.3, 0.7, 0.9, 0.95, 0.99, 1.0)
 TELLS = 0.6  # of the memory: a run that fit below it says nothing of the error
-LEAST = 10  # runs of a kind that state memory or ran out
+LEAST, PUBLICATIONS = 10, 3  # of a kind that is measured: runs that state memory or ran out, and publications of them
 LOCATIONS, SCALES = np.linspace(-0.3, 0.3, 121), np.geomspace(0.008, 0.3, 73)
 
 
@@ -47,10 +48,9 @@ class Known:
     """
 
     runs: list[MeasuredRun]
-    kinds: list[tuple[str, ...]]
+    kinds: list[tuple[tuple[str, ...], ...]]
     source: NDArray[np.str_]
     publication: NDArray[np.str_]
-    framework: NDArray[np.str_]
     share: NDArray[np.float64]
     ratio: NDArray[np.float64]
     ok: NDArray[np.bool_]
@@ -63,10 +63,16 @@ class Known:
         return self.told & (np.isfinite(self.ratio) | ~self.ok | (self.share > np.log(TELLS)))
 
     def measured(self, rows: NDArray[np.bool_]) -> set[str]:
-        """Kinds of which ten of some runs state their memory or ran out of it."""
+        """Kinds of which enough of some runs, of enough publications, state their memory or ran out of it."""
         known = np.flatnonzero(rows & (np.isfinite(self.ratio) | ~self.ok))
-        count = Counter(kind for i in known for kind in self.kinds[i])
-        return {kind for kind, n in count.items() if n >= LEAST}
+        count = Counter(names[0] for i in known for names in self.kinds[i])
+        by = Counter(kind for kind, _ in {(names[0], self.publication[i]) for i in known for names in self.kinds[i]})
+        return {kind for kind, n in count.items() if n >= LEAST and by[kind] >= PUBLICATIONS}
+
+    def familiar(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which runs have only kinds that some runs measure."""
+        measured = self.measured(rows)
+        return np.array([not chance.unmeasured(kinds, measured) for kinds in self.kinds])
 
 
 def can_have_been(run: MeasuredRun, setup: Setup) -> bool:
@@ -101,7 +107,7 @@ def known_runs() -> Known:
         runs=[every[i] for i in rows],
         kinds=[chance.kinds_of(s, every[i]["precision"]) for s, i in zip(setups, rows, strict=True)],
         source=source, publication=np.array([name.split("-")[0] for name in source]),
-        framework=np.array([s.framework.name for s in setups]), share=share,
+        share=share,
         ratio=np.log(p.measured_memory_bytes[rows] / p.memory_bytes[rows]), ok=ok, told=np.array(told),
     )  # fmt: skip
 
@@ -125,12 +131,15 @@ def fit(known: Known, rows: NDArray[np.bool_], every: int = 1) -> tuple[float, f
     return float(locations[i]), float(scales[j])
 
 
-def unmeasured_scale(known: Known, rows: NDArray[np.bool_]) -> float:
-    """The scale of the errors around the location of fits without the run's framework."""
-    location = np.zeros(len(rows))
-    for name in np.unique(known.framework[rows]):
-        location[known.framework == name] = fit(known, rows & (known.framework != name), every=3)[0]
-    return float(SCALES[log_likelihood(known, rows, location[rows], SCALES[:, None]).argmax()])
+def fits(known: Known, rows: NDArray[np.bool_]) -> tuple[float, float, float]:
+    """Location, scale of runs whose kinds the other publications measure, and scale of the others."""
+    location, familiar = fit(known, rows)[0], np.zeros(len(rows), dtype=bool)
+    for name in np.unique(known.publication[rows]):
+        its = known.publication == name
+        familiar[its] = known.familiar(rows & ~its)[its]
+    both = (rows & familiar, rows & ~familiar)
+    scale, wider = (SCALES[log_likelihood(known, of, np.array(location), SCALES[:, None]).argmax()] for of in both)
+    return location, float(scale), float(wider)
 
 
 def held_out(
@@ -142,10 +151,8 @@ def held_out(
     """
     for name in sorted(set(known.publication.tolist()) if only is None else only):
         rest = known.telling & (known.publication != name)
-        location, scale = fit(known, rest)
-        measured, wider = known.measured(rest), unmeasured_scale(known, rest)
-        wide = np.array([not measured.issuperset(kinds) for kinds in known.kinds])
-        z = (known.share + location) / np.where(wide, wider, scale)
+        location, scale, wider = fits(known, rest)
+        z = (known.share + location) / np.where(known.familiar(rest), scale, wider)
         yield known.publication == name, 1.0 / (1.0 + np.exp(z))
 
 
@@ -156,7 +163,7 @@ def main() -> None:
     args = parser.parse_args()
     known = known_runs()
     tells, ok = known.telling, known.ok
-    (location, scale), wider = fit(known, tells), unmeasured_scale(known, tells)
+    location, scale, wider = fits(known, tells)
     failing = np.isin(known.source, np.unique(known.source[~ok]))
     said = np.zeros(len(ok))
     for its, chances in held_out(known):
@@ -177,7 +184,7 @@ def main() -> None:
         chance.FITTED.write_text(
             f'source = "benchmarks/memory_errors.py: {counts}; a set of n runs counts as the root of n"\n'
             f"location = {location:.4f}\nscale = {scale:.4f}\n"
-            "# For kinds of which fewer than ten runs state memory or ran out, and those with more.\n"
+            "# Where a kind is not measured, and the kinds that are: ten runs of three publications tell of them.\n"
             f"unmeasured_scale = {wider:.4f}\n"
             f"measured = [{', '.join(f'{kind!r}' for kind in measured)}]\n".replace("'", '"')
         )

@@ -63,6 +63,6 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
     missing = unmeasured(kinds_of(setup, Precision(int(layouts.precision[0])).name.lower()))
     if missing:
         said.append(
-            f"fewer than ten runs of {', '.join(missing)} state their memory, so the errors of all runs are used"
+            f"memory with {', '.join(missing)} is measured by fewer than three publications, so more room is left"
         )
     return tuple(said)

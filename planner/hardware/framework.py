@@ -53,6 +53,9 @@ class Framework:
     stack: str = setting(
         str, "Whose code it is: errors on one framework of a stack foretell those on another; empty: its own.",
         default="")
+    bases: tuple[str, ...] = setting(
+        tuple[str, ...], "The profiles that it is built on, nearest first: what is known of their memory is known of "
+        "its own.", default=())
 
     # Gradients: bytes per parameter.
     gradient_bytes: float = figure(0, 16, "Bytes per parameter of the accumulated gradient, in fp16 training.")

@@ -50,8 +50,14 @@ def test_what_just_fits_the_room_asked_for_has_the_chance_asked_for(model):
 
 def test_kinds_that_were_not_measured_are_named():
     dense, sparse = (load_setup(name, "dgx-h100") for name in ("llama3-8b", "mixtral-8x7b"))
-    assert kinds_of(dense, "bf16") == (dense.framework.name, "hopper GPUs", "bf16")
-    assert kinds_of(sparse) == (sparse.framework.name, "hopper GPUs", "models with experts")
-    assert unmeasured(("megatron-core", "hopper GPUs", "bf16", "models with experts")) == (
-        "hopper GPUs", "models with experts",
-    )  # fmt: skip
+    assert kinds_of(dense, "bf16") == ((dense.framework.name,), ("hopper GPUs",), ("bf16",))
+    assert kinds_of(sparse) == ((sparse.framework.name,), ("hopper GPUs",), ("models with experts",))
+    kinds = kinds_of(sparse, "bf16")
+    assert unmeasured(kinds, {"megatron-core", "bf16"}) == ("hopper GPUs", "models with experts")
+
+
+def test_a_framework_s_memory_is_known_where_that_of_its_base_is():
+    bridge = load_setup("llama3-8b", "dgx-h100", framework="megatron-bridge")
+    assert kinds_of(bridge)[0] == ("megatron-bridge", "megatron-bridge-alltoall", "nemo", "megatron-core")
+    assert unmeasured(kinds_of(bridge), {"nemo", "hopper GPUs"}) == ()
+    assert unmeasured(kinds_of(bridge), {"megatron-lm", "hopper GPUs"}) == ("megatron-bridge",)

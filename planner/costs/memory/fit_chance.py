@@ -2,11 +2,12 @@
 
 The logarithm of memory needed over memory predicted follows a logistic distribution. Its figures stand in
 `fit_chance.toml` with their source: `benchmarks/memory_errors.py` fits them to the measured runs that state their
-memory, ran out of it, or fit where little room was predicted. Of a kind (framework, GPU architecture, precision, with
-experts or without) of which few runs stated their memory or ran out, the distribution is wider: as wide as the errors
-are of fits that had not seen the run's framework.
+memory, ran out of it, or fit where little room was predicted. A kind (framework, GPU architecture, precision, with
+experts or without) is measured where ten runs of three publications stated their memory or ran out. Where a kind of a
+layout is not, the distribution is wider: as wide as the errors are of runs that other publications tell little of.
 """
 
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,20 +29,22 @@ def _figures() -> tuple[float, float, float, frozenset[str]]:
     return *numbers, frozenset(table["measured"])  # type: ignore[return-value]
 
 
-def kinds_of(setup: Setup, precision: str | None = None) -> tuple[str, ...]:
+def kinds_of(setup: Setup, precision: str | None = None) -> tuple[tuple[str, ...], ...]:
     """Traits, in words, that memory's errors may depend on: framework, GPU architecture, experts, precision if given.
 
-    precision: in lower case, as in a profile's peaks.
+    A trait is its own name, then those of what it is built on. precision: in lower case, as in a profile's peaks.
     """
-    experts = ("models with experts",) if np.any(np.asarray(setup.model.num_experts) > 0) else ()
-    number = () if precision is None else (precision,)
-    return (setup.framework.name, f"{setup.cluster.accelerator.efficiency.name} GPUs", *experts, *number)
+    framework = setup.framework
+    experts = [("models with experts",)] if np.any(np.asarray(setup.model.num_experts) > 0) else []
+    number = [] if precision is None else [(precision,)]
+    gpus = f"{setup.cluster.accelerator.efficiency.name} GPUs"
+    return (framework.name, *framework.bases), (gpus,), *experts, *number
 
 
-def unmeasured(kinds: tuple[str, ...]) -> tuple[str, ...]:
-    """The kinds of which fewer than ten runs stated their memory or ran out of it."""
-    measured = _figures()[3]
-    return tuple(kind for kind in kinds if kind not in measured)
+def unmeasured(kinds: tuple[tuple[str, ...], ...], measured: Collection[str] | None = None) -> tuple[str, ...]:
+    """The traits of which neither they nor what they are built on are measured; those of the fit, unless given."""
+    known = _figures()[3] if measured is None else measured
+    return tuple(names[0] for names in kinds if not any(name in known for name in names))
 
 
 def _scale(wide: Any) -> Array:
