@@ -245,11 +245,11 @@ def test_the_roomiest_may_be_the_faster_and_what_the_framework_runs_is_not_said_
     import planner
 
     small = planner.recommend(
-        planner.Model("llama3.2-3b"), planner.Cluster("rtx-a6000-server"), gpus=4, batch=64, any_framework=True
+        planner.Model("llama3.2-3b"), planner.Cluster("l40s-pcie"), gpus=8, batch=64, any_framework=True
     )
     found = small.found
     assert found.estimate.step_time_s[found.roomiest] < found.estimate.step_time_s[found.best[0]]
-    assert "Roomiest, 0.8% faster: " in repr(small)
+    assert "Roomiest, 1.7% faster: " in repr(small)
     mixture = planner.recommend(
         planner.Model("llama4-scout", seq_len=8192), planner.Cluster("dgx-h100"), gpus=64, batch=512
     )
@@ -274,7 +274,7 @@ def test_zero_1_without_a_pipeline_is_not_advised_where_the_framework_scatters_g
 def test_where_nothing_fits_the_answer_names_options_with_which_something_does():
     import planner
 
-    ask = {"gpus": 1, "batch": 128, "seq_len": 4096}
+    ask = {"gpus": 1, "batch": 128, "seq_len": 2560}
     model, cluster = planner.Model("llama3.2-1b", seq_len=ask.pop("seq_len")), planner.Cluster("rtx-4090-server")
     none = planner.recommend(model, cluster, **ask)
     assert none.to_dict()["fits_with"] == ["--optimizer adam_8bit", "--allow-offload"]

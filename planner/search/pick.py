@@ -76,10 +76,10 @@ def plainest(step_time_s: Any, fit_chance: Any, odd: Ints) -> int:
     """The index of the layout to run, of some that fit: steps, chances of fitting and `unusual` choices, (n,).
 
     Of those that can't be told apart from the fastest (`EQUAL`), and of which no faster one fits with a better chance,
-    it has the fewest unusual choices, then the better chance of fitting, above 99 % taken as alike, then the shortest
-    step.
+    it has the fewest unusual choices, then the better chance of fitting, then the shortest step. Chances count in whole
+    percent, as they are shown, and above 99 % as alike.
     """
-    fails = np.maximum(1.0 - fit_chance, SURE)
+    fails = np.maximum(np.round(1.0 - fit_chance, 2), SURE)
     near = np.flatnonzero(step_time_s <= (1.0 + EQUAL) * step_time_s.min())
     near = near[np.lexsort((fails[near], step_time_s[near]))]
     near = near[fails[near] <= np.minimum.accumulate(fails[near])]
