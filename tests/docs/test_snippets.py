@@ -17,6 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from planner.cli import app
+from tests.commands import planner
 from tests.docs.snippets import SHELL, snippets
 
 ROOT = Path(__file__).parents[2]
@@ -25,13 +26,39 @@ REASONS = ("needs a GPU", "needs MPI", "needs a server", "needs PyTorch", "insta
 RUNNABLE = [p for p in PAGES if any(s.language in (*SHELL, "python") for s in snippets(p))]
 
 
+def plain(line):
+    """The words of a line that calls planner and asks nothing else of the shell; None of any other."""
+    if not line.startswith("planner ") or line.endswith("\\") or set(line) & set("$`*?~"):
+        return None
+    words = shlex.shlex(line, posix=True, punctuation_chars=True)
+    words.whitespace_split = True
+    return None if set(asked := list(words)) & {"|", ">", ">>", "<", "<<", "&", "&&", "||", ";"} else asked
+
+
+def pieces(script):
+    """A script as what a shell runs, and between it commands of planner, as lists of words."""
+    text, end = "", None
+    for line in script.splitlines():
+        end = found[1] if (found := re.search(r"<<'(\w+)'", line)) else None if line == end else end
+        if end is None and (words := plain(line)):
+            yield from (text, words)
+            text = ""
+        else:
+            text += f"{line}\n"
+    yield text
+
+
 def run(snippet, folder, environment):
-    """The block's exit code and what it said."""
+    """The exit codes of a block's pieces, and what they said. A command of planner runs here, others as processes."""
     if snippet.language == "python":
-        command = [sys.executable, "-W", "error", "-c", snippet.text]
+        some = [[sys.executable, "-W", "error", "-c", snippet.text]]
     else:
-        command = ["bash", "-euo", "pipefail", "-c", snippet.script]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        some = [["bash", "-euo", "pipefail", "-c", x] if isinstance(x, str) else x for x in pieces(snippet.script) if x]
+    for command in some:
+        if command[0] == "planner":
+            yield planner(*command[1:], cwd=folder, **environment)
+        else:
+            yield subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
 def a_readers_folder(folder):
@@ -58,9 +85,9 @@ def test_a_pages_blocks_run(page, tmp_path):
     environment = a_readers_folder(tmp_path)
     for snippet in snippets(page):
         if snippet.language in (*SHELL, "python") and snippet.not_run is None:
-            done = run(snippet, tmp_path, environment)
-            assert done.returncode == 0, f"{page.name}, line {snippet.line}: {done.stderr[-2000:]}"
-            assert "Traceback" not in done.stderr, f"{page.name}, line {snippet.line}: {done.stderr[-2000:]}"
+            for done in run(snippet, tmp_path, environment):
+                assert done.returncode == 0, f"{page.name}, line {snippet.line}: {done.stderr[-2000:]}"
+                assert "Traceback" not in done.stderr, f"{page.name}, line {snippet.line}: {done.stderr[-2000:]}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
