@@ -30,7 +30,7 @@ _STEPS: LruCache[bytes, dict[tuple[object, ...], tuple[float, float]]] = LruCach
 def simulate_all(setup: Setup, layouts: Layouts) -> tuple[Array, Array]:
     """Seconds of the step and bytes of the fullest rank of every layout, shape (n,); raises as `simulate_each`.
 
-    Results are cached by setup and layout, regardless of the memory limit, because a user's next question mostly
+    Results are cached by setup and layout, regardless of the memory's size, because a user's next question mostly
     repeats layouts.
     """
     one_model = records.take(setup.model, [0]) is setup.model
@@ -45,9 +45,9 @@ def simulate_all(setup: Setup, layouts: Layouts) -> tuple[Array, Array]:
 
 
 def _identity(setup: Setup) -> bytes:
-    """A digest of all that a step depends on besides its layout."""
-    accelerator = replace(setup.cluster.accelerator, room_bytes=None)
-    all_of_it = setup.model, replace(setup.cluster, accelerator=accelerator), setup.framework
+    """A digest of all that a step depends on besides its layout: of memory only how fast it is."""
+    accelerator = replace(setup.cluster.accelerator, memory_bytes=1.0, room_bytes=None)
+    all_of_it = setup.model, replace(setup.cluster, name="", accelerator=accelerator), setup.framework
     return sha256(pickle.dumps(all_of_it)).digest()
 
 

@@ -65,8 +65,8 @@ def test_a_layout_that_was_simulated_is_not_simulated_again(monkeypatch):
     calls = counted(monkeypatch)
     few = Layouts.of(pp=[2, 4], tp=2, global_batch=32, schedule="1f1b")
     more = Layouts.concatenate([Layouts.of(pp=8, tp=2, global_batch=32, schedule="gpipe"), few])
-    accelerator = replace(setup.cluster.accelerator, room_bytes=1.0)
-    less_room = replace(setup, cluster=replace(setup.cluster, accelerator=accelerator))
+    accelerator = replace(setup.cluster.accelerator, memory_bytes=2.0, room_bytes=1.0)
+    less_room = replace(setup, cluster=replace(setup.cluster, name="less", accelerator=accelerator))
     first, second = simulate_all(setup, few), simulate_all(less_room, more)
     assert calls == [2, 1]
     assert np.array_equal(np.array(second)[:, 1:], first)
