@@ -1,5 +1,6 @@
 """Rank every layout: the best, the front of time against memory, and why the rest lost."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -13,6 +14,7 @@ from planner.layouts import Attention, Layouts, Precision
 from planner.search.beyond_grids import try_others, try_some_layers
 from planner.search.finalists import refine
 from planner.search.found import EQUAL, Recommendation, known
+from planner.search.grids import Grid
 from planner.search.pick import first_of_each, kinds, on_fewest_context_ranks, plainest_first
 from planner.search.request import Fixed, Request
 from planner.search.scan import search
@@ -75,6 +77,7 @@ def recommend(
     rivals: int = 0,
     plainest: bool = False,
     reach_s: float = np.inf,
+    among: Iterable[Grid] | None = None,
 ) -> Recommendation:
     """Search all legal layouts.
 
@@ -82,7 +85,7 @@ def recommend(
     rivals: keep at least this many of the fastest layouts that fit, and as many of those that need up to twice the
     memory. plainest: among layouts too close to tell apart, prefer the one with the fewest unusual choices; list one
     layout per tp, pp, cp, ep and schedule (`planner.search.pick`). reach_s: ignore slower layouts; then the front and
-    the counts are incomplete.
+    the counts are incomplete. among: the space's grids, where they are known.
 
     Raises LayoutError or InputError if nothing is legal, nothing that fast, or numbers are out of range;
     UnknownNameError for an unknown objective.
@@ -94,12 +97,13 @@ def recommend(
         fixed=fixed or Fixed(),
     )  # fmt: skip
     slowest_s = reach_s * (1.0 + EQUAL) * (ALL_AGAIN if setup.framework.block_recompute else 1.0)
-    shortlist = search(setup, request, top=top, by_memory=objective == "memory", rivals=rivals, reach_s=slowest_s)
+    by_memory = objective == "memory"
+    shortlist = search(setup, request, top=top, by_memory=by_memory, rivals=rivals, reach_s=slowest_s, among=among)
     closed = _finalists(setup, shortlist)
-    tried = [] if objective == "memory" else _simulate_finalists(setup, request, closed, top, plainest)
+    tried = [] if by_memory else _simulate_finalists(setup, request, closed, top, plainest)
     result = Estimate.concatenate(tried) if tried else closed
     counts = shortlist.legal + max(len(tried) - 1, 0), shortlist.fitting - int(closed.fits.sum())
-    kind = kinds(result.layouts) if plainest and objective != "memory" else None
+    kind = kinds(result.layouts) if plainest and not by_memory else None
     for rounds in count():  # each round runs at least one more layout on the timeline
         order = _ranked(result, objective)
         if rounds >= ROUNDS:
@@ -128,13 +132,13 @@ def _answer(
     )
 
 
-def best_of(setup: Setup, request: Request, reach_s: float = np.inf) -> Estimate:
+def best_of(setup: Setup, request: Request, reach_s: float = np.inf, among: Iterable[Grid] | None = None) -> Estimate:
     """The best layout as `planner recommend` finds it, an estimate of one.
 
-    reach_s: the step of some layout that fits; the same answer comes sooner.
+    reach_s: the step of some layout that fits; among: the space's grids. With either the same answer comes sooner.
     Raises LayoutError, InputError as `recommend`, or if nothing fits in memory.
     """
-    found = recommend(setup, **request.question, top=1, plainest=True, reach_s=reach_s)
+    found = recommend(setup, **request.question, top=1, plainest=True, reach_s=reach_s, among=among)
     if not len(found.best):
         raise LayoutError(f"no layout of {setup.model.name} on gpus {request.gpus} fits in memory; give more GPUs")
     return found.estimate.take(found.best[:1])

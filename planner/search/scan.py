@@ -1,6 +1,6 @@
 """A pass over a space's layouts by the closed form: what is kept of it for an answer, or a table of some or all."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -33,20 +33,21 @@ def search(
     reach_s: float = np.inf,
     chunk: int = CHUNK,
     prune: bool = True,
+    among: Iterable[Grid] | None = None,
 ) -> Shortlist:
     """The legal layouts that may matter by the closed form, and the number of all; raises what `space` does.
 
     top: how many layouts will be shown; by_memory: the least memory is best, not the least time.
     rivals: how many of the fastest to keep besides, of those that fit and of those that would in twice the memory.
     reach_s: keep only what fits and may have a step of so many seconds or fewer; then others are not all counted.
-    chunk: layouts estimated at once; prune: leave out rows whose bounds say that they can't matter. Nothing depends on
-    either but memory and speed.
+    chunk: layouts estimated at once; prune: leave out rows whose bounds say that they can't matter; among: the space's
+    grids, where they are known. Nothing depends on them but memory and speed.
     """
     shortlist = Shortlist(
         setup.cluster.accelerator.usable_bytes, top, by_memory=by_memory, rivals=rivals, reach_s=reach_s
     )
     unpruned = patience = PATIENCE
-    for whole, one in _parts(setup, request, chunk):
+    for whole, one in _parts(setup, chunk, among or wide_grids(setup, request, chunk)):
         grid = whole
         if prune and (unpruned <= 0 or reach_s < np.inf):
             grid, one = _pruned(shortlist, whole, one)
@@ -59,9 +60,14 @@ def search(
     return shortlist
 
 
-def _parts(setup: Setup, request: Request, chunk: int) -> Iterator[tuple[Grid, OneLayer]]:
-    """The space in grids of about `chunk` layouts, cut from larger ones that share their `one_layer`."""
-    for whole in space(setup.model, setup.cluster, request, SHARING * chunk):
+def wide_grids(setup: Setup, request: Request, chunk: int = CHUNK) -> Iterator[Grid]:
+    """The space in grids that a search cuts; the network doesn't change them. Raises what `space` does."""
+    return space(setup.model, setup.cluster, request, SHARING * chunk)
+
+
+def _parts(setup: Setup, chunk: int, grids: Iterable[Grid]) -> Iterator[tuple[Grid, OneLayer]]:
+    """The grids, cut into some of about `chunk` layouts that share their `one_layer`."""
+    for whole in grids:
         one, n = one_layer(setup, whole.layouts), len(whole.serial)
         rows = max(chunk * n // whole.legal.size, 1)
         for start in range(0, n, rows):

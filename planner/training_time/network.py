@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,10 @@ from planner.base.errors import InputError, LayoutError
 from planner.base.units import GBIT
 from planner.hardware import Cluster
 from planner.layouts import Layouts
+from planner.search.grids import Grid
 from planner.search.ranking import best_of
 from planner.search.request import Request
-from planner.search.scan import search, totals_all
+from planner.search.scan import search, totals_all, wide_grids
 from planner.setup import Setup
 from planner.step.timeline.many import simulate_all
 
@@ -101,6 +103,11 @@ class NetworkCase:
         """The setup with another network."""
         return replace(self.setup, cluster=self.axis.change(self.setup.cluster, value))
 
+    @cached_property
+    def grids(self) -> tuple[Grid, ...]:
+        """The layouts to choose from, the same on every network. Raises LayoutError if there is none."""
+        return tuple(wide_grids(self.setup, self.request))
+
     def best(self, setup: Setup, known: Layouts) -> Layouts:
         """The best layout of a search, simulated as `planner recommend` does; a table of one.
 
@@ -108,14 +115,14 @@ class NetworkCase:
         Raises LayoutError if nothing is legal, or nothing fits.
         """
         step_s, fits = exact_step_s(setup, known)
-        return best_of(setup, self.request, float(np.min(step_s[fits], initial=np.inf))).layouts
+        return best_of(setup, self.request, float(np.min(step_s[fits], initial=np.inf)), self.grids).layouts
 
     def quickest(self, value: float, reach_s: float = np.inf) -> tuple[float, Layouts]:
         """The least step of the closed form among all layouts that fit, with its layout; sooner than `best`.
 
         Raises LayoutError if nothing is legal, or nothing fits, or all steps are longer than `reach_s`.
         """
-        shortlist = search(self.on(value), self.request, top=1, reach_s=reach_s)
+        shortlist = search(self.on(value), self.request, top=1, reach_s=reach_s, among=self.grids)
         if shortlist.fits is None or not len(shortlist.fits.layouts):
             raise LayoutError("nothing fits in memory")
         layouts = shortlist.fits.layouts.take([0])

@@ -9,7 +9,7 @@ from planner.layouts import Attention, Layouts, Precision
 from planner.models import load_model
 from planner.search import grids
 from planner.search.request import Fixed, Request
-from planner.search.scan import _parts
+from planner.search.scan import _parts, wide_grids
 from planner.search.space import space
 from planner.setup import Setup
 
@@ -56,7 +56,7 @@ def test_no_grid_is_larger_than_its_chunk(monkeypatch):
 
 def test_parts_of_a_grid_are_all_of_it_once():
     whole = every(space(SETUP.model, CLUSTER, asked()))
-    parts = list(_parts(SETUP, asked(), 32))
+    parts = list(_parts(SETUP, 32, wide_grids(SETUP, asked(), 32)))
     assert len(parts) > 20
     assert sorted(every(grid for grid, _ in parts)) == sorted(whole)
 
