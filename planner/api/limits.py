@@ -78,14 +78,14 @@ def network(
         if value is not None:
             real(name, value, least=0.0, most=1e6)
     setup, question = search_request(setup_of(model, cluster, framework), gpus=gpus, batch=batch, **choices)
-    own = setup.cluster
+    own, slower = setup.cluster, replace(setup.cluster, network=load_link(slow))
     if gpus <= own.gpus_per_node:
         raise InputError(f"gpus is {gpus}; allowed: more than the {own.gpus_per_node} of one node, for a network")
     given = frozenset(name for name, value in choices.items() if value is not None)
     case = NetworkCase(setup=setup, axis=AXES[along], request=question, given=given)
     found = curve(case)
     needs = [need_of(case, name, settles) for name, settles in STRATEGIES.items()]
-    both = ways(case, replace(own, network=load_link(slow))) if along == "bandwidth" else ()
+    both = ways(case, slower) if along == "bandwidth" else ()
     hourly = assume(own, {"price_usd_per_hour": price}).prices.price_per_hour
     on = case.on(found.values[-1])
     one = LayoutEstimate(on, timed_estimate(on, found.layouts.take([-1])), 0)

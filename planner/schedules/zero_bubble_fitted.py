@@ -45,6 +45,8 @@ class Greedy:
         """What was done, in order; micro-batches of a thing follow one another."""
         self.pending: list[deque[int]] = [deque() for _ in range(p)]
         """Weight gradients whose input gradients are done."""
+        self.decided = [False] * 3
+        """Whether each open choice made a difference."""
 
     def done(self, r: int, what: int) -> int:
         """Micro-batches whose operation of this sort is done on one of the ranks."""
@@ -99,8 +101,11 @@ class Greedy:
         while self.pending[r] and self.clock[r] + self.seconds[_W][r] <= arrival:
             self.weight(r)
         wait = arrival - self.clock[r]
-        if self.pending[r] and wait > 0.0 and (always or (ever and wait > self.spare(r))):
-            self.weight(r)
+        if self.pending[r] and wait > 0.0:
+            due = ever and wait > self.spare(r)
+            self.decided[2] |= not due
+            if always or due:
+                self.weight(r)
 
     def span(self) -> float:
         """Seconds from a rank's first operation to its last, the longest of any rank."""
@@ -108,11 +113,9 @@ class Greedy:
         return max(clock - begin for clock, begin in zip(self.clock, first, strict=True))
 
 
-def _warm_up(at: Greedy, overrun: bool) -> None:
-    """The first forward and as many more as fit before the first input gradient comes back; and that."""
+def _ahead(at: Greedy, overrun: bool) -> list[int]:
+    """Forwards after the first that fit on every rank before the first input gradient comes back."""
     p, m = at.p, at.m
-    for r in range(p):
-        at.put(r, _F)
     more = [0] * p
     returns = at.end[p - 1][_F][0] + at.seconds[_I][p - 1]
     for r in range(p - 2, -1, -1):
@@ -126,6 +129,16 @@ def _warm_up(at: Greedy, overrun: bool) -> None:
     for r in range(1, p):
         while more[r] and (more[r] > more[r - 1] or more[r] == more[r - 1] < m - 1):
             more[r] -= 1
+    return more
+
+
+def _warm_up(at: Greedy, overrun: bool) -> None:
+    """The first forward and as many more as fit before the first input gradient comes back; and that."""
+    p = at.p
+    for r in range(p):
+        at.put(r, _F)
+    more = _ahead(at, overrun)
+    at.decided[0] = more != _ahead(at, not overrun)
     for r in range(p):
         for _ in range(more[r]):
             at.put(r, _F)
@@ -155,6 +168,7 @@ def _list(at: Greedy, overrun: bool, gradients_first: bool, eager: bool) -> Gree
         for r in range(p - 1):
             if gradients_first and forward[r] and at.done(r, _F) >= at.done(r + 1, _F) + 2:
                 forward[r] = _goes_on(at, r)
+                at.decided[1] |= not forward[r]
         for r in range(p - 2, -1, -1):
             forward[r] = forward[r] and forward[r + 1]
         for r in range(p):
@@ -181,10 +195,14 @@ def fitted_order(
     """
     least = m * float(np.max(sum(np.asarray(x, dtype=np.float64) for x in seconds)))
     best: Greedy | None = None
+    alike: set[tuple[bool, ...]] = set()
     for choice in product((True, False), repeat=3):
+        if choice in alike:
+            continue
         made = _list(Greedy(p, m, seconds, transfer_s, limit, kept), *choice)
         if best is None or made.span() < best.span():
             best = made
+        alike.update(product(*((x, x and d) for x, d in zip(choice, made.decided, strict=True))))
         if best.span() <= least:
             break  # no rank idles
     assert best is not None
