@@ -283,7 +283,21 @@ def test_where_nothing_fits_the_answer_names_options_with_which_something_does()
     assert len(planner.recommend(model, cluster, **ask, optimizer="adam_bf16")) == 0
     # A choice of the user's own is not put aside.
     other = planner.recommend(model, cluster, **ask, optimizer="adam_bf16")
-    assert other.to_dict()["fits_with"] == ["--grad-dtype bf16", "--allow-offload"]
+    assert other.to_dict()["fits_with"] == ["--fit-chance 0.87", "--grad-dtype bf16", "--allow-offload"]
+
+
+def test_where_nothing_is_likely_enough_to_fit_the_answer_names_the_chance_with_which_something_is():
+    import planner
+
+    ask = {"gpus": 8, "batch": 64}
+    none = planner.recommend("llama3-8b", "rtx-4090-server", **ask)
+    assert "over: dp 1 tp 8 pp 1 mb 1 zero 0 sp recompute full; it fits in 88% of cases" in repr(none)
+    assert none.to_dict()["fits_with"][0] == "--fit-chance 0.88"
+    assert len(planner.recommend("llama3-8b", "rtx-4090-server", **ask, fit_chance=0.88)) > 0
+    assert len(planner.recommend("llama3-8b", "rtx-4090-server", **ask, fit_chance=0.89)) == 0
+    # A limit of the user's own is not put aside.
+    settled = planner.recommend("llama3-8b", "rtx-4090-server", **ask, max_memory_gib=12.0)
+    assert not any("--fit-chance" in option for option in settled.to_dict()["fits_with"])
 
 
 def test_an_interval_that_leaves_the_prediction_out_says_so():

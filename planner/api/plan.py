@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from planner.api.layout_estimate import LayoutEstimate
 from planner.base.errors import InputError, LayoutError
 from planner.base.files import check_writable, write_text
 from planner.base.units import GIB, format_seconds
+from planner.question import FIT_CHANCE
 from planner.report import records, tables
 from planner.report.difference import why_record, why_view
 from planner.report.plots import draw_layouts, draw_plan
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
     from rich.console import RenderableType
+
+EVEN = 0.5
+"""A layout that is less likely to fit than not is not suggested."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -100,8 +105,13 @@ class Plan(Shown, Sequence[LayoutEstimate]):
 
     @cached_property
     def fits_with(self) -> list[str]:
-        """Options that take less memory with each of which something fits, where nothing fits without."""
-        return [] if len(self) else fits_with(self.setup, self.found.request)
+        """Options with each of which something fits, where nothing does: they take less memory, or leave less free."""
+        if len(self):
+            return []
+        result, miss = self.found.estimate, self.found.nearest_miss
+        likely = 0.0 if miss is None else math.floor(100 * result.fit_chance[miss]) / 100
+        laxer = likely >= EVEN and math.isclose(result.least_chance, FIT_CHANCE)  # else the user settled the room
+        return [f"--fit-chance {likely:g}"] * laxer + fits_with(self.setup, self.found.request)
 
     @property
     def searched(self) -> int:

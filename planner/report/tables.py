@@ -197,7 +197,9 @@ def reason_lines(found: Recommendation) -> list[str]:
     miss = found.nearest_miss
     if miss is not None:
         excess = float(result.memory_bytes[miss]) - result.usable_bytes
-        lines.append(f"Nearest miss, {format_bytes(excess)} over: {layout_text(result.layouts.row(miss))}")
+        chance = float(result.fit_chance[miss])
+        may = f"; it fits in {chance_text(chance)} of cases" if 0.01 <= chance < result.least_chance else ""
+        lines.append(f"Nearest miss, {format_bytes(excess)} over: {layout_text(result.layouts.row(miss))}{may}")
     if len(found.best):
         part, share = largest_part(result, int(found.best[0]))
         lines.append(f"Largest cost after matrix products: {PARTS[part]}, {share:.1%} of the step.")
