@@ -106,7 +106,13 @@ def test_what_is_refused(choices, text):
         check_legal(H100.model, H100.cluster, layout(**choices))
 
 
-BOUND_BY_MEMORY = {"model": Model("gpt3-175b"), "cluster": Cluster("dgx-a100-40gb"), "gpus": 128, "batch": 256}
+BOUND_BY_MEMORY = {
+    "model": Model("gpt3-175b"),
+    "cluster": Cluster("dgx-a100-40gb"),
+    "gpus": 128,
+    "batch": 256,
+    "max_memory_gib": 34.7,
+}
 
 
 def test_a_search_finds_it_where_memory_binds():
