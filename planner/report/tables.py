@@ -197,8 +197,8 @@ def reason_lines(found: Recommendation) -> list[str]:
     miss = found.nearest_miss
     if miss is not None:
         excess = float(result.memory_bytes[miss]) - result.usable_bytes
-        chance = float(result.fit_chance[miss])
-        may = f"; it fits in {chance_text(chance)} of cases" if 0.01 <= chance < result.least_chance else ""
+        chance = float(result.fit_chance[miss])  # where others fit it says little: often the 95 % that were asked for
+        may = f"; it fits in {chance_text(chance)} of cases" if chance >= 0.01 and not len(found.best) else ""
         lines.append(f"Nearest miss, {format_bytes(excess)} over: {layout_text(result.layouts.row(miss))}{may}")
     if len(found.best):
         part, share = largest_part(result, int(found.best[0]))
