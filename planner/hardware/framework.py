@@ -55,7 +55,7 @@ class Framework:
         default="")
     bases: tuple[str, ...] = setting(
         tuple[str, ...], "The profiles that it is built on, nearest first: what is known of their memory is known of "
-        "its own.", default=())
+        "its own. Those of `base`, unless stated.", default=())
 
     # Gradients: bytes per parameter.
     gradient_bytes: float = figure(0, 16, "Bytes per parameter of the accumulated gradient, in fp16 training.")

@@ -5,7 +5,7 @@ A sweep, or a question with a figure of its own, changes what the files say befo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, fields
 from functools import cache
 from pathlib import Path
@@ -134,8 +134,8 @@ def profile_table(
         fault = "stands on itself" if path in above else f"is {shown(base)}"
         raise FileFormatError(f"{path}: field base {fault}; allowed: another profile by name or file")
     under_it, _ = profile_table(kind, base, path.parent, (*above, path))
-    out = over_base(path, data, under_it)
-    if kind == "frameworks" and isinstance(below := under_it.get("bases", ()), Sequence):
+    out, below = over_base(path, data, under_it), under_it.get("bases", [])
+    if kind == "frameworks" and "bases" not in data and isinstance(below, list):  # else the schema names the fault
         out["bases"] = [under_it.get("name"), *below]
     return out, path
 

@@ -139,9 +139,9 @@ def _together(record: type) -> Any:
                 raise refuse(f"exactly one of {' and '.join(keys)}")
             if d.beside and bool(given) != (file.get(d.beside, given) is not None):
                 raise refuse(f"both {keys[0]} and {d.beside}, or neither")
-            if d.beside and d.keys and _entries(file[name]) != _entries(file[d.beside]):
-                alone = sorted(_entries(file[name]) ^ _entries(file[d.beside]))
-                raise refuse(f"the same entries in {name} and {d.beside}; {', '.join(alone)} stands in one of them")
+            if d.beside and d.keys and (alone := _entries(file[name]) ^ _entries(file[d.beside])):
+                one = ", ".join(sorted(alone))
+                raise refuse(f"the same entries in {name} and {d.beside}; {one} stands in one of them")
         allowed = movable(record)
         for name in (name for moved in file.get("fitted", {}).values() for name in moved):
             if name not in allowed:

@@ -356,6 +356,19 @@ def test_an_attention_kernel_has_a_rate_both_ways_or_none(tmp_path, table):
         load_efficiency(str(path))
 
 
+def test_what_a_framework_is_built_on_is_its_base_s_unless_it_says_so(tmp_path):
+    mine, other = tmp_path / "mine.toml", tmp_path / "other.toml"
+    mine.write_text('name = "mine"\nbase = "nemo"\n')
+    assert load_framework(str(mine)).bases == ("nemo", "megatron-core")
+    mine.write_text('name = "mine"\nbase = "nemo"\nbases = ["fsdp"]\n')
+    assert load_framework(str(mine)).bases == ("fsdp",)
+    mine.write_text('name = "mine"\nbase = "nemo"\nbases = "fsdp"\n')
+    other.write_text('name = "other"\nbase = "./mine.toml"\n')
+    for path in (mine, other):
+        with pytest.raises(FileFormatError, match="bases"):
+            load_framework(str(path))
+
+
 def test_a_default_for_each_gpu_is_a_figure_like_those_that_a_profile_states():
     """0.15 GB/s of storage for each GPU, as BLOOM's checkpoints were written, where a profile says nothing."""
     for name, gpus in (("dgx-h100", 8), ("dgx-2-v100", 16), ("gb200-nvl72", 72)):
