@@ -17,7 +17,7 @@ from planner.base.errors import LayoutError
 from planner.choices.pipeline_layout import pipeline_layout_text
 from planner.costs.case import Case
 from planner.costs.network.sites import every_step, exposed_s, share_s
-from planner.costs.network.traffic import micro_batch_send_s
+from planner.costs.network.traffic import exposed_send_s, micro_batch_send_s
 from planner.hardware import Link
 from planner.layouts import Layouts, Recompute
 from planner.models import counts
@@ -266,10 +266,7 @@ def _between_groups(question: MixedQuestion, setups: list[Setup], layouts: list[
     forward, backward = np.zeros(len(group)), np.zeros(len(group))
     over = [replace(s, cluster=replace(s.cluster, network=question.network or s.cluster.network)) for s in setups]
     own, far = (
-        [
-            float(micro_batch_send_s(Case.of(s, x))[0]) * (1.0 - s.framework.overlap_pipeline)
-            for s, x in zip(some, layouts, strict=True)
-        ]
+        [float(exposed_send_s(case, micro_batch_send_s(case))[0]) for case in map(Case.of, some, layouts)]
         for some in (setups, over)
     )
     for s in np.flatnonzero(np.diff(group)) + 1:

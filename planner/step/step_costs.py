@@ -23,7 +23,7 @@ from planner.costs.memory.chosen_layers import layers_not_recomputed
 from planner.costs.memory.rank import Activations
 from planner.costs.network.collectives import rank_send_s
 from planner.costs.network.data_parallel import data_traffic, gather_pieces
-from planner.costs.network.traffic import LayerTraffic, Traffic, layer_traffic, traffic
+from planner.costs.network.traffic import LayerTraffic, Traffic, exposed_send_s, layer_traffic, traffic
 from planner.costs.one_layer import OneLayer, one_layer
 from planner.costs.optimizer import host_link_rate, optimizer_s
 from planner.costs.parameters import RankParameters
@@ -135,7 +135,7 @@ def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None, alik
         reduce_s=reduce_s,
         gather_s=gather_s,
         gather_link_s=gather_link_s,
-        send_s=t.send_s * (1.0 - case.framework.overlap_pipeline),
+        send_s=exposed_send_s(case, t.send_s),
         update_s=weight_copies(layouts) * optimizer_s(case, own),
         busiest_params=own.total,
         layer_not_recomputed=_layer_not_recomputed(case, one, cost, params),

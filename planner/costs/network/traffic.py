@@ -250,6 +250,11 @@ def micro_batch_send_s(case: Case) -> Array:
     return np.asarray(case.framework.send_turns * case.layouts.sequence_slices * sent)
 
 
+def exposed_send_s(case: Case, sent_s: Array) -> Array:
+    """The seconds of a send to the next stage that no pass hides."""
+    return sent_s * (1.0 - case.framework.overlap_pipeline)
+
+
 def traffic(
     case: Case, layer: LayerTraffic, layer_params: Array, expert_share: Array, moves: RankParameters | None = None
 ) -> Traffic:
