@@ -4,8 +4,9 @@
 
 `primus_turbo_kernels.csv` holds what AMD-AGI/Primus-Turbo measured in April 2026 (branch agent-optimize,
 benchmark/results_optimized). A linear layer's forward pass is one product, its backward pass two; in fp8 their operands
-are cast beside them: inputs and weights forward, gradients backward, 5 bytes an element each. Attention is causal, by
-AITER's kernels. The logarithm of measured over ours is averaged.
+are cast beside them: inputs and weights forward, gradients backward, 5 bytes an element each. Its backward passes were
+timed without clearing gradients, so each adds to those of before, 6 bytes an element. Attention is causal, by AITER's
+kernels. The logarithm of measured over ours is averaged.
 """
 
 from __future__ import annotations
@@ -26,15 +27,17 @@ from planner.setup import Setup
 
 CLUSTER = load_cluster("mi300x-server")
 CAST_BYTES = 5.0  # read for the scale, read, written
+ADD_BYTES = 6.0  # two read, one written
 
 
 def linear_s(precision: Precision, rows: int, columns: int, depth: int) -> tuple[float, float]:
     """Seconds of a linear layer forward and backward."""
     device = Device.of(CLUSTER.accelerator, np.array([precision]))
-    casts = CAST_BYTES / device.memory_rate if precision == Precision.FP8 else 0.0
-    forward = matmul_s(device, rows, columns, depth) + casts * (rows + columns) * depth
-    backward = matmul_s(device, rows, depth, columns) + matmul_s(device, columns, depth, rows) + casts * rows * columns
-    return float(forward[0]), float(backward[0])
+    casts, adds = CAST_BYTES * (precision == Precision.FP8) / device.memory_rate, ADD_BYTES / device.memory_rate
+    operands, out = float((rows + columns) * depth), float(rows * columns)
+    forward = matmul_s(device, rows, columns, depth) + casts * operands
+    products = matmul_s(device, rows, depth, columns) + matmul_s(device, columns, depth, rows)
+    return float(forward[0]), float(products[0]) + casts * out + adds * operands
 
 
 def causal_s(sequences: int, tokens: int, heads: int, kv_heads: int, head_dim: int) -> tuple[float, float]:
@@ -46,8 +49,10 @@ def causal_s(sequences: int, tokens: int, heads: int, kv_heads: int, head_dim: i
     layouts = Layouts.of(
         micro_batch=sequences, global_batch=sequences, precision=Precision.BF16, attention=Attention.FLASH3
     )
-    forward, backward = attention_s(Case.of(Setup(model, CLUSTER, load_framework(CLUSTER.framework)), layouts))
-    return float(forward[0]), float(backward[0])
+    case = Case.of(Setup(model, CLUSTER, load_framework(CLUSTER.framework)), layouts)
+    forward, backward = attention_s(case)
+    adds = ADD_BYTES * sequences * tokens * head_dim * (heads + 2 * kv_heads) / case.device.memory_rate
+    return float(forward[0]), float(backward[0]) + adds
 
 
 def main() -> None:
