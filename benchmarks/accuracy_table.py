@@ -39,6 +39,7 @@ BELIEVE = {
     ): "torchtitan and Primus within 10 to 20 %; software of 2024 in fp8: expect 1.2 to 1.9 times as long",
     ("cdna4", False): "Primus and NeMo within 15 %; Megatron-LM with dropout: expect 1.4 to 1.6 times as long",
     ("cdna3", True): "one run, predicted too fast",
+    ("cdna4", True): "two runs of one model, predicted 1.3 to 1.4 times too long",
     ("ampere", True): "pre-training within 15 %; one fine-tuning took 2.5 times as long",
     (
         "hopper",
