@@ -42,9 +42,12 @@ POINTS /= np.sqrt(np.mean(POINTS**2))  # a normal distribution in seven points o
 
 @cache
 def spreads(*, experts: bool) -> Array:
-    """Standard deviations that a trait in which runs differ adds to errors, and publications' own, shape (6,)."""
+    """Standard deviations that a trait in which runs differ adds to errors, shape (7,).
+
+    Then publications' own, and what they err more as first predicted than once somebody has looked for causes.
+    """
     rows = {r["trait"]: float(r["experts" if experts else "dense"]) for r in rows_of("spread.csv")}
-    return np.array([*(SPREAD * rows[t] for t in TRAITS), rows["publication"]])
+    return np.array([*(SPREAD * rows[t] for t in TRAITS), rows["publication"], rows["first"]])
 
 
 def _of_experts(its_traits: Any) -> bool:
@@ -58,10 +61,11 @@ def _variance(known: HeldOut, its_traits: Any) -> tuple[Array, Array]:
     which alone tells nothing of how they differ: s^2 p^2 / (p^2 + n s^2), where a publication's errors vary by p^2.
     """
     has = known.traits == np.asarray(its_traits)
-    of_trait, own = np.split(spreads(experts=_of_experts(its_traits)) ** 2, [-1])
+    *of_trait, own, _ = spreads(experts=_of_experts(its_traits)) ** 2
     publications = np.array([np.count_nonzero(np.bincount(known.numbers[1][column])) for column in has.T])
-    left = own * of_trait / (own + np.maximum(publications - 1, 0) * of_trait)
-    return np.asarray(~has @ of_trait), np.asarray(~has @ left)
+    each = np.array(of_trait)
+    left = own * each / (own + np.maximum(publications - 1, 0) * each)
+    return np.asarray(~has @ each), np.asarray(~has @ left)
 
 
 def error_quantiles(known: HeldOut, like: Array, its_traits: Any, shares: Any) -> Array:
@@ -82,7 +86,8 @@ def error_quantiles(known: HeldOut, like: Array, its_traits: Any, shares: Any) -
     at, publication = known.numbers
     weight = np.exp(-0.5 * (distance - distance.min())) * np.bincount(at)[at] ** -0.5
     of_runs, of_publications = ((w**2).sum() / w.sum() ** 2 for w in (weight, np.bincount(publication, weight)))
-    variance = variance + 2.0 * of_publications * spreads(experts=_of_experts(its_traits))[-1] ** 2
+    own, first = spreads(experts=_of_experts(its_traits))[-2:] ** 2
+    variance = variance + 2.0 * of_publications * own + first
     error = (known.error[:, None] + np.sqrt(variance)[:, None] * (POINTS + UNKNOWN_COSTS)).ravel()
     each = np.repeat(weight / len(POINTS), len(POINTS))
     order = np.argsort(error)

@@ -32,7 +32,14 @@ from planner.validation.errors import (
     known_errors,
     unseen,
 )
-from planner.validation.interval import coverage, error_quantiles, interval_factors, left_out_quantiles, spreads
+from planner.validation.interval import (
+    UNKNOWN_COSTS,
+    coverage,
+    error_quantiles,
+    interval_factors,
+    left_out_quantiles,
+    spreads,
+)
 from planner.validation.publications import publication_of, publications, publications_of
 from tests.predictions import of_shipped, of_unseen
 
@@ -42,8 +49,7 @@ FIRST_PREDICTIONS = Path(__file__).parents[2] / "benchmarks" / "first_prediction
 def test_runs_lie_in_their_interval_as_often_as_it_says_when_they_are_first_predicted():
     """601 runs as they were predicted before anything was known of their publication, which has no part in it.
 
-    Kernels measured since make AMD's intervals narrower, and its first errors were large: those of 90 % hold 82 % of
-    first predictions now, 83 before. Of the 76 runs of 28 November those of 80 % hold 42 %.
+    What they err more at first than later was estimated on them (`first` of spread.csv).
     """
     with FIRST_PREDICTIONS.open() as file:
         first = errors_in(list(csv.DictReader(file)))
@@ -51,18 +57,18 @@ def test_runs_lie_in_their_interval_as_often_as_it_says_when_they_are_first_pred
     for share in (0.7, 0.8, 0.9):
         inside = coverage(all_errors(), first, share=share)
         of_publications = [inside[first.publication == name].mean() for name in np.unique(first.publication)]
-        assert share - 0.115 < np.mean(of_publications) < share + 0.05
-        assert share - 0.115 < inside.mean() < share + 0.05
+        assert share - 0.055 < np.mean(of_publications) < share + 0.02
+        assert share - 0.055 < inside.mean() < share + 0.02
 
 
-def test_intervals_hold_a_little_more_of_runs_whose_causes_are_known():
+def test_intervals_hold_more_of_runs_whose_causes_are_known():
     """Today's errors are smaller than first ones were: scripts were stated later, and causes counted."""
     known, judged = all_errors(), thinned(all_errors())
     for share in (0.7, 0.8, 0.9):
         inside = coverage(known, judged, share=share)
         of_publications = [inside[judged.publication == name].mean() for name in np.unique(judged.publication)]
-        assert share - 0.03 < np.mean(of_publications) < share + 0.1
-        assert share < inside.mean() < share + 0.12
+        assert share < np.mean(of_publications) < share + 0.1
+        assert share < inside.mean() < share + 0.15
 
 
 def thinned(known):
@@ -107,7 +113,8 @@ def test_every_shipped_source_has_one_publication_with_a_licence():
 def test_quantiles_are_those_of_the_alike():
     """Nine runs like ours, off by 1 to 9 %, and a hundred of another kind, off by a half: ours count.
 
-    They scatter by 0.026. Nine publications that differ by p tell where a tenth lies with sqrt(2 / 9) p more.
+    They scatter by 0.026. Nine publications that differ by p tell where a tenth lies with sqrt(2 / 9) p more,
+    and nobody has looked into ours.
     """
     near, far = np.full((9, 7), 8.0), np.full((100, 7), 8.0 * 2.0**60)
     its_traits = np.array(["hopper", "megatron", "nvlink", "bf16", "dense"])
@@ -116,8 +123,10 @@ def test_quantiles_are_those_of_the_alike():
         traits=np.tile(its_traits, (109, 1)), error=np.r_[np.arange(1, 10) / 100, np.full(100, 0.5)],
     )  # fmt: skip
     low, middle, high = error_quantiles(known, np.full(7, 8.0), its_traits, [0.1, 0.5, 0.9])
-    most = 1.28 * np.hypot(0.026, np.sqrt(2.0 / 9.0) * spreads(experts=False)[-1])
-    assert (low, middle, high) == pytest.approx((0.05 - most, 0.05, 0.05 + most), abs=0.025)
+    own, first = spreads(experts=False)[-2:]
+    unknown = np.sqrt(2.0 / 9.0 * own**2 + first**2)
+    center, most = 0.05 + UNKNOWN_COSTS * unknown, 1.28 * np.hypot(0.026, unknown)
+    assert (low, middle, high) == pytest.approx((center - most, center, center + most), abs=0.03)
 
 
 def test_a_trait_that_other_publications_have_widens_less_than_one_that_nobody_has():
@@ -134,7 +143,7 @@ def test_a_trait_that_other_publications_have_widens_less_than_one_that_nobody_h
         low, high = error_quantiles(known, near[0], ["hopper", "megatron", link, "bf16", "dense"], [0.1, 0.9])
         return float(high - low)
 
-    assert width("nvlink") < width("pcie") < 0.6 * width("ethernet")
+    assert width("nvlink") < width("pcie") < 0.8 * width("ethernet")
 
 
 def test_a_trait_that_no_known_run_has_makes_it_wide_and_is_named():
@@ -224,7 +233,7 @@ def test_intervals_of_fitted_sets_hold_most_dense_runs_that_no_fit_saw():
     runs = unseen().where(~unseen().experts)
     inside = coverage(held_out(), runs)
     assert len(inside) == 1405
-    assert 0.8 < np.mean([inside[runs.source == s].mean() for s in np.unique(runs.source)]) < 0.92
+    assert 0.8 < np.mean([inside[runs.source == s].mean() for s in np.unique(runs.source)]) < 0.93
 
 
 def test_a_run_s_interval_knows_nothing_of_its_publication():
