@@ -30,6 +30,8 @@ from planner.step.timeline.mixed import mixed_step
 from planner.step.timeline.step import simulate
 from tests.training_time.test_sites import makespan, one_f_one_b
 
+BATCH = 64
+
 
 def file_of(path, *groups, network=None):
     text = 'name = "mixed"\n' + (f'network = "{network}"\n' if network else "")
@@ -47,14 +49,14 @@ def two(tmp_path_factory):
 @pytest.fixture(scope="module")
 def ways(two):
     """Of training on these two groups, the best first."""
-    return training_on_groups("llama-7b", two, batch=128).to_dict()["ways"]
+    return training_on_groups("llama-7b", two, batch=BATCH).to_dict()["ways"]
 
 
 def test_equal_groups_give_the_homogeneous_answer_bit_for_bit(tmp_path):
     path = file_of(tmp_path / "equal.toml", ("dgx-a100-80gb", 16), ("dgx-a100-80gb", 16))
-    record = training_on_groups("llama-7b", path, batch=128).to_dict()
+    record = training_on_groups("llama-7b", path, batch=BATCH).to_dict()
     network = load_cluster("dgx-a100-80gb").network.name
-    best = recommend(Model("llama-7b"), Cluster("dgx-a100-80gb"), gpus=32, batch=128, top=1).best
+    best = recommend(Model("llama-7b"), Cluster("dgx-a100-80gb"), gpus=32, batch=BATCH, top=1).best
     assert record["groups"] == [{"cluster": "dgx-a100-80gb", "network": network, "gpus": 32}]
     assert record["ways"][0]["step_time_s"] == best.step_time_s
     assert record["ways"][0]["parts"][0]["layout"].items() >= best.layout.items()
@@ -72,7 +74,7 @@ def test_a_pipeline_over_two_halves_of_one_cluster_is_its_simulation(layers):
 
 def test_the_order_of_the_groups_in_the_file_says_nothing(tmp_path, ways):
     other = file_of(tmp_path / "other.toml", ("dgx-a100-80gb", 8), ("dgx-h100", 16), ("dgx-a100-80gb", 8))
-    assert training_on_groups("llama-7b", other, batch=128).to_dict()["ways"] == ways
+    assert training_on_groups("llama-7b", other, batch=BATCH).to_dict()["ways"] == ways
 
 
 def test_more_machines_never_hurt_and_useless_ones_are_left_out(tmp_path, ways):
@@ -80,7 +82,7 @@ def test_more_machines_never_hurt_and_useless_ones_are_left_out(tmp_path, ways):
     assert len(singles) == 2
     assert ways[0]["step_time_s"] <= min(w["step_time_s"] for w in singles)
     slow = file_of(tmp_path / "slow.toml", ("dgx-h100", 16), ("rtx-3090-server", 8), network="ethernet-10g")
-    record = training_on_groups("llama-7b", slow, batch=128).to_dict()
+    record = training_on_groups("llama-7b", slow, batch=BATCH).to_dict()
     names = [g["cluster"] for g in record["groups"]]
     assert [names[g] for g in record["ways"][0]["left_out"]] == ["rtx-3090-server"]
 
@@ -116,7 +118,7 @@ def test_layers_over_unequal_stages_equal_brute_force_within_their_memory(a, b, 
 
 def test_no_pipeline_is_faster_than_its_bound_and_the_search_finds_the_best(two, ways):
     """All pipelines of one micro-batch size without recomputation, each simulated, against what the search keeps."""
-    asked = question(load_mixed(two), "llama-7b", 128)
+    asked = question(load_mixed(two), "llama-7b", BATCH)
     found = next(w for w in ways if w["way"] == "pipeline")
     best = np.inf
     for dp, left, right in product((1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4, 8)):
@@ -124,14 +126,14 @@ def test_no_pipeline_is_faster_than_its_bound_and_the_search_finds_the_best(two,
             continue
         for order, tp in (((0, 1), (left, right)), ((1, 0), (right, left))):
             stages = tuple(16 // (dp * t) for t in tp)
-            common = {"dp": dp, "micro_batch": 1, "global_batch": 128, "recompute": 0, "zero": 1}
+            common = {"dp": dp, "micro_batch": 1, "global_batch": BATCH, "recompute": 0, "zero": 1}
             try:
                 way = pipeline_of(asked, order, tp, stages, partial(Layouts.of, **common))
             except LayoutError:
                 continue
             best = min(best, way.step_s)
             fastest = 1e-4  # no layer of a 7B takes less on a GPU
-            assert way.step_s >= least_makespan_s(32, 128 // dp, stages, [fastest] * 2)
+            assert way.step_s >= least_makespan_s(32, BATCH // dp, stages, [fastest] * 2)
             assert sum(map(sum, way.layers)) == 32
     assert found["step_time_s"] <= best * (1 + 1e-12)
 
@@ -203,7 +205,7 @@ def test_what_fits_nowhere_is_said(tmp_path):
     with pytest.raises(
         LayoutError, match="trains on none of the groups; on the last: no layout of gpt3-175b on gpus 8 fits in memory"
     ):
-        training_on_groups("gpt3-175b", path, batch=64)
+        training_on_groups("gpt3-175b", path, batch=8)
 
 
 def test_a_faster_link_between_groups_never_hurts(two):

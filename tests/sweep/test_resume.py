@@ -9,7 +9,6 @@ import pickle
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -28,7 +27,6 @@ from planner.sweeps.parts import parts_folder
 from planner.sweeps.run import SweepProgress, run_sweep
 from planner.sweeps.sweep import load_sweep
 from tests.hang import HANG_S
-from tests.sweep.conftest import ROOT
 
 KEPT: dict[bytes, ChunkAnswer] = {}
 
@@ -260,46 +258,49 @@ def test_two_runs_at_once_are_refused(small, tmp_path):
     run(small, out, Nested())
 
 
-KILLED_AT = """
-import os, signal, sys
-from pathlib import Path
-from tests.sweep.test_resume import Here, run
-calls, at, when = 0, int(sys.argv[3]), sys.argv[4]
-rename, remove = Path.replace, os.unlink
-def killing(do):
-    def done(*args, **named):
-        global calls
-        calls += 1
-        if calls == at and when == "before": os.kill(os.getpid(), signal.SIGKILL)
-        result = do(*args, **named)
-        if calls == at: os.kill(os.getpid(), signal.SIGKILL)
-        return result
-    return done
-Path.replace, os.unlink = killing(rename), killing(remove)
-run(Path(sys.argv[1]), Path(sys.argv[2]))
-print(calls)
-"""
+def counted(monkeypatch: pytest.MonkeyPatch, at: int, when: str) -> list[int]:
+    """Renames and removals count up in what is returned; the process is killed before or after the one of number at."""
+    calls = [0]
+
+    def killing(do: Callable[..., Any]) -> Callable[..., Any]:
+        def done(*args: Any, **named: Any) -> Any:
+            calls[0] += 1
+            number = calls[0]
+            if number == at and when == "before":
+                os.kill(os.getpid(), signal.SIGKILL)
+            result = do(*args, **named)
+            if number == at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        return done
+
+    monkeypatch.setattr(Path, "replace", killing(Path.replace))
+    monkeypatch.setattr(os, "unlink", killing(os.unlink))
+    return calls
 
 
-def test_killed_around_any_rename_or_removal(small, tmp_path):
+def test_killed_around_any_rename_or_removal(small, tmp_path, monkeypatch):
     """All of a small sweep's steps that a file system shows: the parts' renames, the results', the folder's removal."""
     small.write_text(
         small.read_text().replace("[8, 40, 80]", "[80]").replace("[4, 8]", "[8]").replace("[8, 16]", "[8]")
     )
-    run(small, tmp_path / "whole.parquet")
-    out = tmp_path / "out.parquet"
-
-    def attempt(at: int, when: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", KILLED_AT, str(small), str(out), str(at), when]
-        return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=HANG_S, check=False)
-
-    whole = attempt(0, "never")
-    assert whole.returncode == 0, whole.stderr
-    steps = int(whole.stdout)
+    with monkeypatch.context() as patched:
+        calls = counted(patched, 0, "never")
+        run(small, tmp_path / "whole.parquet")
+    steps = calls[0]
     assert steps >= 5  # the manifest, two parts, the results, the folder's files
+    out = tmp_path / "out.parquet"
     for at in range(1, steps + 1):
         out.unlink(missing_ok=True)
-        assert attempt(at, random.Random(at).choice(["before", "after"])).returncode == -signal.SIGKILL
+        child = os.fork()
+        if child == 0:
+            try:
+                counted(monkeypatch, at, random.Random(at).choice(["before", "after"]))
+                run(small, out)
+            finally:
+                os._exit(99)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
         run(small, out)
         assert out.read_bytes() == (tmp_path / "whole.parquet").read_bytes()
         assert not parts_folder(out).exists()
