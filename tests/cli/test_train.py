@@ -194,7 +194,7 @@ def test_the_recommended_layout_learns_the_default_text(tmp_path):
     )
     path = tmp_path / "plan.json"
     path.write_text(asked.stdout)
-    done = mpirun(2, [*PROGRAM, "train", str(path), "--steps", "200", "--json"], timeout_s=600)
+    done = mpirun(2, [*PROGRAM, "train", str(path), "--steps", "180", "--json"], timeout_s=600)
     assert done.returncode == 0, done.stderr
     losses = json.loads(done.stdout)["losses"]
     text = load_text(None)
