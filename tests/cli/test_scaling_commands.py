@@ -10,7 +10,7 @@ from tests.commands import planner
 
 ROOT = Path(__file__).parents[2]
 TIME = ["time", "llama-13b", "--cluster", "dgx-a100-80gb", "--gpus", "64"]
-FAST = ["fastest", "llama-13b", "--cluster", "dgx-a100-80gb", "--max-gpus", "256"]
+FAST = ["fastest", "llama-13b", "--cluster", "dgx-a100-80gb", "--max-gpus", "128"]
 FEWEST = ["fewest", "llama-13b", "--cluster", "dgx-a100-80gb", "--tokens", "1e11", "--global-batch", "512"]
 BATCH_TOKENS = ("--batch-tokens", "1M")
 EXPLAIN = ["explain", "llama-13b", "--cluster", "dgx-a100-80gb", "--gpus", "64", "--global-batch", "512"]
@@ -101,7 +101,7 @@ def test_fastest_json():
     record = json.loads(planner(*FAST, "--strategies", "3d,data", "--any-framework", "--json").stdout)
     first, data = record["results"]
     assert first["shortest"]["days"] <= data["shortest"]["days"]
-    assert first["time_against_gpus"][-1]["gpus"] <= 256
+    assert first["time_against_gpus"][-1]["gpus"] <= 128
     assert {"binding", "gain_if_relaxed_twofold", "layout", "goodput"} <= set(first["shortest"])
 
 

@@ -14,6 +14,7 @@ import pytest
 from planner.base.errors import FileFormatError, OutputError, PlannerError
 from planner.base.files import check_writable, read_bytes, read_json, read_toml, write_bytes, write_text
 from planner.plan_file import read_plan
+from tests.commands import planner as here
 from tests.fuzz.corpus import MODEL, PLAN, PLAN_WITH_SHAPE
 from tests.fuzz.harness import run
 from tests.hang import HANG_S
@@ -70,7 +71,7 @@ def test_a_terminal_without_unicode(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["[/red]", "[bold]x[/bold]", ":smile:", "%(x)s {0}"])
 def test_a_name_is_shown_as_it_is(tmp_path: Path, name: str) -> None:
     (tmp_path / "m.toml").write_text(MODEL.replace("mine", name))
-    assert name in planner("planner models m.toml", tmp_path).stdout
+    assert name in here("models", "m.toml", cwd=tmp_path).stdout
 
 
 @pytest.mark.parametrize("name", ["$\\\\frac$", "</text><script>alert(1)</script>", "\u6a21\u578b & \U0001f4a5"])
