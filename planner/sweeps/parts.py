@@ -40,7 +40,7 @@ class Parts:
     def __init__(self, folder: Path, rows: Mapping[int, int], columns: Sequence[Column]) -> None:
         self.folder = folder
         self._rows = rows
-        self._holds = [PLAIN[column.kind] for column in columns]
+        self._columns = columns
         self.layouts: dict[int, int] = {}
 
     def _path(self, chunk: int) -> Path:
@@ -75,9 +75,10 @@ class Parts:
         return ChunkAnswer(chunk=chunk, rows=rows or [], layouts=layouts)
 
     def _is_row(self, row: Any) -> bool:
-        """Whether a row has a value that each column can hold, or none."""
-        fits = isinstance(row, list) and len(row) == len(self._holds)
-        return fits and all(x is None or holds(x) for x, holds in zip(row, self._holds, strict=True))
+        """Whether a row has a value that each column can hold, or none where the column says nothing of its case."""
+        whole = isinstance(row, list) and len(row) == len(self._columns)
+        pairs = zip(row, self._columns, strict=True) if whole else ()
+        return whole and all(not column.axis if x is None else PLAIN[column.kind](x) for x, column in pairs)
 
     def answers(self) -> Iterator[ChunkAnswer]:
         """Every chunk that is done, in order."""
