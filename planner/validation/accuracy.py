@@ -121,7 +121,7 @@ def accuracy_sentence(
     which = (
         "of models with experts, which no fit uses"
         if experts
-        else f"on {architecture} GPUs, predicted by fits that had not seen them"
+        else f"on {architecture} GPUs, predicted by fits that had not seen them and looked into since"
     )
     return (
         f"{like}on {len(size)} measured runs {which}, "
