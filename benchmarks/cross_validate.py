@@ -27,8 +27,10 @@ from statistics import NormalDist
 
 import numpy as np
 from folds import Fold, folds, origin_of
+from numpy.typing import NDArray
 from residuals import pairs_in_order
 
+from planner.base.arrays import Array
 from planner.calibration.figures import Profiles, fitted_parameters
 from planner.calibration.fit import Problem, fit_figures
 from planner.calibration.identified import calibrate
@@ -171,6 +173,12 @@ def spread_lines(runs: list[MeasuredRun]) -> list[list[str]]:
     return [*lines, ["publication", *(f"{deviation(error, pool):.3f}" for pool in pools)]]
 
 
+def mean_of(groups: NDArray[np.str_], values: Array) -> float:
+    """The mean of the groups' means."""
+    of = np.unique(groups, return_inverse=True)[1]
+    return float((np.bincount(of, values) / np.bincount(of)).mean())
+
+
 def unlooked(first: HeldOut, later: HeldOut) -> float:
     """The standard deviation of what publications err more at first than later, when somebody has looked for causes.
 
@@ -178,11 +186,10 @@ def unlooked(first: HeldOut, later: HeldOut) -> float:
     """
     name = np.intersect1d(first.publication, later.publication)
 
-    def mean(errors: HeldOut, publication: str) -> float:
-        sets = np.unique(errors.source[errors.publication == publication])
-        return float(np.mean([errors.error[errors.source == s].mean() for s in sets]))
+    def mean(errors: HeldOut) -> float:
+        return mean_of(errors.source, errors.error)
 
-    at_first, now = (np.array([mean(errors, n) for n in name]) for errors in (first, later))
+    at_first, now = (np.array([mean(e.where(e.publication == n)) for n in name]) for e in (first, later))
     return float(np.sqrt(max(np.mean(at_first**2) - np.mean(now**2), 0.0)))
 
 
@@ -224,9 +231,9 @@ def main() -> None:
     args = parser.parse_args()
     unseen = predict([run for path in unseen_files() for run in read_runs(path)])
     everything = [run for path in shipped_files() for run in read_runs(path)]
-    lines = error_lines(unseen.runs, unseen)
-    write(args.output.with_name("unseen.csv"), lines)
-    spread = [*spread_lines(everything + unseen.runs), first_line(lines)]
+    of_unseen = error_lines(unseen.runs, unseen)
+    write(args.output.with_name("unseen.csv"), of_unseen)
+    spread = [*spread_lines(everything + unseen.runs), first_line(of_unseen)]
     write(args.output.with_name("spread.csv"), spread, ("trait", "dense", "experts"))
     p = predict(everything)
     right = fits_lines(p)

@@ -18,7 +18,7 @@ import csv
 from pathlib import Path
 
 import numpy as np
-from cross_validate import strangers, timed
+from cross_validate import mean_of, strangers, timed
 from numpy.typing import NDArray
 
 from planner.validation import Predictions, read_runs, shipped_files, unseen_files
@@ -54,12 +54,6 @@ def drawn(known: HeldOut) -> HeldOut:
     random = np.random.default_rng(0)
     rows = [random.permutation(np.flatnonzero(known.source == s))[:MOST] for s in np.unique(known.source)]
     return known.where(np.sort(np.concatenate(rows)))
-
-
-def mean_of(groups: NDArray[np.str_], values: Array) -> float:
-    """The mean of the groups' means."""
-    of = np.unique(groups, return_inverse=True)[1]
-    return float((np.bincount(of, values) / np.bincount(of)).mean())
 
 
 def scores(judged: HeldOut, quantiles: Array) -> dict[str, Array]:

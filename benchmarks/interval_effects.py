@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
-from cross_validate import WITHIN, strangers, timed
-from interval_coverage import ENDS, LEVELS, Array, drawn, errors_of, mean_of, scores, show
+from cross_validate import WITHIN, mean_of, strangers, timed
+from interval_coverage import ENDS, LEVELS, Array, drawn, errors_of, scores, show
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.stats import t as student

@@ -19,7 +19,7 @@ import numpy as np
 from planner.costs.case import Case
 from planner.costs.kernels.attention import attention_s
 from planner.costs.kernels.device import Device, group_s, matmul_s
-from planner.hardware import load_cluster, load_framework
+from planner.hardware import Cluster, load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision
 from planner.models import from_shape
 from planner.setup import Setup
@@ -32,6 +32,18 @@ def side(*sizes: int) -> str:
     """The class of a product: its smallest side."""
     least = min(sizes)
     return next((f"side below {limit:,}" for limit in (1024, 4096) if least < limit), "sides from 4,096")
+
+
+def attention_case(
+    cluster: Cluster, kernel: Attention, *, tokens: int, heads: int, kv_heads: int, width: int, sequences: int = 1
+) -> Case:
+    """A layer's causal attention alone in bf16: so many sequences, heads of so many channels."""
+    model = from_shape(
+        family="llama", layers=1, hidden=heads * width, ffn=4 * heads * width, heads=heads, kv_heads=kv_heads,
+        vocab=1024, seq_len=tokens,
+    )  # fmt: skip
+    layouts = Layouts.of(micro_batch=sequences, global_batch=sequences, precision=Precision.BF16, attention=kernel)
+    return Case.of(Setup(model, cluster, load_framework(cluster.framework)), layouts)
 
 
 def ours(gpu: str, op: str, shape: dict[str, str]) -> tuple[float, float, str]:
@@ -49,13 +61,8 @@ def ours(gpu: str, op: str, shape: dict[str, str]) -> tuple[float, float, str]:
         return 2.0 * groups * m * n * k, float(seconds[0]), f"{shape['stage']}, {rows}"
     tokens, heads, kv = (int(shape[x]) for x in ("seq_len", "head_num", "kv_head_num"))
     wide, values = int(shape["qk_head_dim"]), int(shape["v_head_dim"])
-    model = from_shape(
-        family="llama", layers=1, hidden=heads * wide, ffn=4 * heads * wide, heads=heads, kv_heads=kv, vocab=1024,
-        seq_len=tokens,
-    )  # fmt: skip
-    layouts = Layouts.of(dp=1, global_batch=1, precision=Precision.BF16, attention=KERNELS[gpu])
-    setup = Setup(model, cluster, load_framework(cluster.framework))
-    forward, backward = attention_s(Case.of(setup, layouts))
+    case = attention_case(cluster, KERNELS[gpu], tokens=tokens, heads=heads, kv_heads=kv, width=wide)
+    forward, backward = attention_s(case)
     products = 2.0 * heads * tokens**2
     flop = products * (wide + values) if op == "sdp_fwd" else products * (3 * wide + 2 * values)
     seconds = (forward if op == "sdp_fwd" else backward)[0] * (wide + values) / (2.0 * wide)

@@ -16,14 +16,12 @@ from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
+from kernels import attention_case
 
-from planner.costs.case import Case
 from planner.costs.kernels.attention import attention_s
 from planner.costs.kernels.device import Device, matmul_s
-from planner.hardware import load_cluster, load_framework
-from planner.layouts import Attention, Layouts, Precision
-from planner.models import from_shape
-from planner.setup import Setup
+from planner.hardware import load_cluster
+from planner.layouts import Attention, Precision
 
 CLUSTER = load_cluster("mi300x-server")
 CAST_BYTES = 5.0  # read for the scale, read, written
@@ -42,14 +40,9 @@ def linear_s(precision: Precision, rows: int, columns: int, depth: int) -> tuple
 
 def causal_s(sequences: int, tokens: int, heads: int, kv_heads: int, head_dim: int) -> tuple[float, float]:
     """Seconds of causal attention forward and backward."""
-    model = from_shape(
-        family="llama", layers=1, hidden=heads * head_dim, ffn=1024, heads=heads, kv_heads=kv_heads, vocab=1024,
-        seq_len=tokens,
-    )  # fmt: skip
-    layouts = Layouts.of(
-        micro_batch=sequences, global_batch=sequences, precision=Precision.BF16, attention=Attention.FLASH3
+    case = attention_case(
+        CLUSTER, Attention.FLASH3, tokens=tokens, heads=heads, kv_heads=kv_heads, width=head_dim, sequences=sequences
     )
-    case = Case.of(Setup(model, CLUSTER, load_framework(CLUSTER.framework)), layouts)
     forward, backward = attention_s(case)
     adds = ADD_BYTES * sequences * tokens * head_dim * (heads + 2 * kv_heads) / case.device.memory_rate
     return float(forward[0]), float(backward[0]) + adds

@@ -10,7 +10,8 @@ import io
 import os
 import subprocess
 import sys
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest import mock
 
@@ -19,19 +20,24 @@ import pytest
 from planner.cli import main
 from tests.hang import HANG_S
 
-__all__ = ["planner", "process"]
+__all__ = ["planner", "process", "said"]
+
+
+@contextmanager
+def said(cwd: Path, environment: dict[str, str]) -> Iterator[tuple[io.StringIO, io.StringIO]]:
+    """What this process says meanwhile, on stdout and stderr, in another folder with more of an environment."""
+    out, err = io.StringIO(), io.StringIO()
+    with mock.patch.dict(os.environ, environment), redirect_stdout(out), redirect_stderr(err), chdir(cwd):
+        yield out, err
 
 
 def planner(*args: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     """What the command ends with and says. A traceback is the test's own."""
-    out, err, before = io.StringIO(), io.StringIO(), gc.get_threshold()
+    before = gc.get_threshold()
     with (
+        said(cwd or Path.cwd(), environment) as (out, err),
         mock.patch.object(sys, "argv", ["planner", *args]),
         mock.patch.object(sys, "stdin", io.StringIO()),
-        mock.patch.dict(os.environ, environment),
-        redirect_stdout(out),
-        redirect_stderr(err),
-        chdir(cwd or Path.cwd()),
         pytest.raises(SystemExit) as left,
     ):
         main()

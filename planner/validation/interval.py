@@ -61,11 +61,10 @@ def _variance(known: HeldOut, its_traits: Any) -> tuple[Array, Array]:
     which alone tells nothing of how they differ: s^2 p^2 / (p^2 + n s^2), where a publication's errors vary by p^2.
     """
     has = known.traits == np.asarray(its_traits)
-    *of_trait, own, _ = spreads(experts=_of_experts(its_traits)) ** 2
+    of_trait, (own, _) = np.split(spreads(experts=_of_experts(its_traits)) ** 2, [-2])
     publications = np.array([np.count_nonzero(np.bincount(known.numbers[1][column])) for column in has.T])
-    each = np.array(of_trait)
-    left = own * each / (own + np.maximum(publications - 1, 0) * each)
-    return np.asarray(~has @ each), np.asarray(~has @ left)
+    left = own * of_trait / (own + np.maximum(publications - 1, 0) * of_trait)
+    return np.asarray(~has @ of_trait), np.asarray(~has @ left)
 
 
 def error_quantiles(known: HeldOut, like: Array, its_traits: Any, shares: Any) -> Array:

@@ -99,10 +99,11 @@ ASSEMBLY_BACKWARD = {1024: 388.7, 2048: 673.1, 4096: 876.8, 8192: 1034.1, 16384:
 
 # PyTorch's own on MI355X, heads of 128, sixteen sequences: TFLOP/s of the causal half.
 OWN_FORWARD = {
-    (16, 16): {4096: 421.8, 8192: 630.4, 16384: 761.6},
-    (64, 8): {4096: 499.2, 8192: 705.2, 16384: 789.3},
+    (16, 16): {2048: 246.4, 4096: 421.8, 8192: 630.4, 16384: 761.6},
+    (64, 8): {2048: 353.4, 4096: 499.2, 8192: 705.2, 16384: 789.3},
 }
-OWN_BACKWARD = {4096: 142.82, 8192: 224.01, 16384: 259.14}
+OWN_WITHIN = {2048: (0.28, 0.26), 4096: (0.13, 0.25), 8192: (0.13, 0.08), 16384: (0.13, 0.08)}
+OWN_BACKWARD = {2048: 156.71, 4096: 142.82, 8192: 224.01, 16384: 259.14}
 
 
 def seconds_on_mi355x(heads: tuple[int, int], tokens: int, kernel: Attention) -> tuple[float, float]:
@@ -141,10 +142,10 @@ def test_attention_on_mi355x_within_14_percent(heads):
 
 @pytest.mark.parametrize("heads", list(OWN_FORWARD), ids=["16", "64 on 8"])
 def test_pytorch_s_own_attention_on_mi355x(heads):
-    """AOTriton's kernels: backward takes four times as long as AITER's; at 4,096 tokens ours is 23 % too fast."""
+    """AOTriton's kernels: backward takes four times as long as AITER's. Below 8,192 tokens it is up to 28 % off."""
     for tokens, measured in OWN_FORWARD[heads].items():
         flop = 2.0 * 16 * tokens**2 * heads[0] * 128
         forward_s, backward_s = seconds_on_mi355x(heads, tokens, Attention.FLASH1)
-        assert flop / forward_s / 1e12 == pytest.approx(measured, rel=0.13)
+        assert flop / forward_s / 1e12 == pytest.approx(measured, rel=OWN_WITHIN[tokens][0])
         back = 2.5 * flop / backward_s / 1e12
-        assert back == pytest.approx(OWN_BACKWARD[tokens], rel=0.08 if tokens >= 8192 else 0.25)
+        assert back == pytest.approx(OWN_BACKWARD[tokens], rel=OWN_WITHIN[tokens][1])

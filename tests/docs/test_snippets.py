@@ -5,7 +5,6 @@ A page's blocks run in order in one empty folder, so that one may read what anot
 first line, with the reason; one that says "takes" is slow.
 """
 
-import io
 import os
 import re
 import shlex
@@ -13,16 +12,14 @@ import subprocess
 import sys
 import traceback
 import warnings
-from contextlib import chdir, redirect_stderr, redirect_stdout
 from functools import cache
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from typer.testing import CliRunner
 
 from planner.cli import app
-from tests.commands import planner
+from tests.commands import planner, said
 from tests.docs.snippets import SHELL, snippets
 
 ROOT = Path(__file__).parents[2]
@@ -55,11 +52,8 @@ def pieces(script):
 
 def executed(text, folder, environment):
     """A block of Python that asks what `planner` offers, in this process under its own names; warnings are errors."""
-    out, err, code = io.StringIO(), io.StringIO(), 0
-    with (
-        mock.patch.dict(os.environ, environment), chdir(folder), redirect_stdout(out), redirect_stderr(err),
-        warnings.catch_warnings(action="error"),
-    ):  # fmt: skip
+    code = 0
+    with said(folder, environment) as (out, err), warnings.catch_warnings(action="error"):
         try:
             exec(compile(text, "block", "exec"), {"__name__": "__main__"})
         except Exception:

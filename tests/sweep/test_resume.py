@@ -298,6 +298,7 @@ def test_killed_around_any_rename_or_removal(small, tmp_path, monkeypatch):
         out.unlink(missing_ok=True)
         child = os.fork()
         if child == 0:
+            signal.alarm(HANG_S)
             try:
                 counted(monkeypatch, at, random.Random(at).choice(["before", "after"]))
                 run(small, out)
