@@ -48,7 +48,7 @@ def read_trace(path: Path) -> list[dict[str, Any]]:
             continue
         begin, took = event.get("ts"), event.get("dur")
         if isinstance(begin, int | float) and isinstance(took, int | float) and 0 <= took <= 1e12 and abs(begin) < 1e18:
-            start, end, which = tracks[on_device, str(event.get("pid"))]
+            start, end, which = tracks[on_device, _told(event.get("pid"))]
             start.append(begin)
             end.append(begin + took)
             which.append(names.setdefault(_named(name, event.get("args")), len(names)))
@@ -64,9 +64,14 @@ def read_trace(path: Path) -> list[dict[str, Any]]:
     kind = "GPU" if on_device else "process"
     own = {"trace": str(path), "rank": rank}
     return [
-        own | {"device": one_line(f"{kind} {pid[:20]}")} | _spent(*track, list(names), len(steps))
+        own | {"device": one_line(f"{kind} {pid[:20]}".strip())} | _spent(*track, list(names), len(steps))
         for pid, track in kept.items()
     ]
+
+
+def _told(name: Any) -> str:
+    """What a trace calls a device or a group, by text or a whole number; nothing if it is something else."""
+    return str(name) if isinstance(name, str | int) else ""
 
 
 def _named(name: str, found: Any) -> str:
@@ -75,7 +80,7 @@ def _named(name: str, found: Any) -> str:
     if kind != "communication":
         return kind
     args = found if isinstance(found, dict) else {}
-    group, size = args.get("Process Group Description", ""), args.get("Group size")
+    group, size = _told(args.get("Process Group Description")), args.get("Group size")
     what = kind_of("collectives", str(args.get("Collective name", name)))
     return one_line(what + (f", {group}"[:80] if group else "") + (f" of {size}"[:20] if isinstance(size, int) else ""))
 

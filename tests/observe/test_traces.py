@@ -114,6 +114,14 @@ def test_a_group_s_name_is_safe_on_a_terminal(tmp_path):
     assert list(trace["parts"]) == ["all-reduce, \\x1b[31mtp"]
 
 
+@pytest.mark.parametrize("name", [float("inf"), float("nan"), 1.5, None, [], {}])
+def test_a_group_or_device_whose_name_is_no_name_has_none(tmp_path, name):
+    """Infinity was shown as a group called inf."""
+    event = kernel("ncclDevKernel_AllReduce", 0, 30, args={"Process Group Description": name}) | {"pid": name}
+    (trace,) = read_trace(written(tmp_path / "t.json", [event]))
+    assert (trace["device"], list(trace["parts"])) == ("GPU", ["all-reduce"])
+
+
 def test_a_trace_of_communication_alone_has_no_late_rank(tmp_path):
     path = written(tmp_path / "t.json", [kernel("ncclDevKernel_AllReduce", 0, 30)])
     (trace,) = observe([path]).record["traces"]
