@@ -17,7 +17,9 @@ def command(
     size: o.StepBatch,
     out: o.Output,
     *,
-    along: Annotated[str, o.asks("--along", "bandwidth (of a node), or latency.")] = "bandwidth",
+    along: Annotated[
+        str, o.asks("--along", "bandwidth (of a node), latency, or oversubscription (of pods).")
+    ] = "bandwidth",
     slow: Annotated[
         str, o.asks("--slow", "The network that the improved way is asked on.", autocompletion=complete.links)
     ] = "ethernet-25g",
@@ -26,6 +28,7 @@ def command(
         float | None, o.asks("--network-price", "USD for an hour of each Gb/s of a node's network.")
     ] = None,
     network: o.Network = None,
+    figure: o.Figures = None,
     framework: o.FrameworkName = None,
     seq_len: o.SeqLen = None,
     **choices: Any,
@@ -41,9 +44,10 @@ def command(
 
     shape = Model(model, seq_len=seq_len)
     batch = size.sequences(shape.seq_len)
+    place = Cluster(cluster, network=network, figures=o.figures(figure))
     with o.working("searching along the network"):
         answer = suffices(
-            shape, Cluster(cluster, network=network), gpus=gpus, batch=batch, along=along, slow=slow,
-            framework=o.profile_of(framework), price=price, network_price=network_price, **choices,
+            shape, place, gpus=gpus, batch=batch, along=along, slow=slow, framework=o.profile_of(framework),
+            price=price, network_price=network_price, **choices,
         )  # fmt: skip
     out.show(answer)

@@ -148,19 +148,20 @@ class Place:
         from planner.hardware import changed_cluster
 
         keep_freed_memory()
-        figures = dict(map(_figure, self.figure or []))
-        cluster = changed_cluster(self.cluster, figures, network=self.network)
+        cluster = changed_cluster(self.cluster, figures(self.figure), network=self.network)
         setup = setup_under(model, cluster, self.framework, seq_len=self.seq_len, nics_per_node=self.nics_per_node)
         _warn_of_config(model, setup.model, self.seq_len)
         return anchored(setup, anchor)
 
 
-def _figure(text: str) -> tuple[str, float]:
-    """The name and the value of NAME=VALUE."""
-    name, _, value = text.partition("=")
-    return name.strip(), parsed(
-        "--figure", text, lambda _: float(value), "NAME=NUMBER, such as accelerator.memory_gib=141"
-    )
+def figures(given: list[str] | None) -> dict[str, float]:
+    """Names and values of NAME=VALUE. Raises InputError for another form."""
+    allowed = "NAME=NUMBER, such as accelerator.memory_gib=141"
+
+    def number(text: str) -> float:
+        return parsed("--figure", text, lambda _: float(text.partition("=")[2]), allowed)
+
+    return {text.partition("=")[0].strip(): number(text) for text in given or []}
 
 
 @dataclass(frozen=True, kw_only=True)

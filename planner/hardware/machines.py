@@ -167,6 +167,10 @@ class Cluster:
     host_link: Link
     gpus_per_node: int = figure(1, 1e7, "Accelerators that share the fast link (the NVLink domain).", whole=True)
     nics_per_node: int = figure(1, 1e7, "NICs of a node.", whole=True)
+    pod_nodes: int = figure(1, 1e6, "Nodes of a pod, which reach each other at full bandwidth: under one leaf, on one "
+        "set of rails, in one group of a dragonfly.", whole=True, default=1, because="each node on its own")
+    oversubscription: float = figure(1, 1000, "Bandwidth of a pod's nodes over that of its links to other pods, for "
+        "one job; more where neighbours take a part.", default=1.0, because="a fabric that holds nothing up")
     storage_bandwidth_bytes_per_s: float = figure(1e-3, 1e5, "Bandwidth of a node to storage.", unit="gbyte_per_s",
         default=0.15, each="gpus_per_node", because="as BLOOM's checkpoints were written on Jean Zay: 2.3 TB in about "
         "40 s by 384 GPUs (BigScience, github.com/bigscience-workshop/bigscience, train/tr11-176B-ml/README.md), 0.15 "
@@ -198,12 +202,13 @@ class Cluster:
             raise InputError(f"--node-size is {gpus}; allowed: 0 (unlimited) to {UNLIMITED}")
         size = gpus or UNLIMITED
         nics, host = size * self.nics_per_node / self.gpus_per_node, self.host_memory_bytes
+        pod = max(round(self.pod_nodes * self.gpus_per_node / size), 1)
         # Whole cards only: what rounding changes in their number, it changes back in the bandwidth of one.
         cards = max(round(nics), 1)
         each = self.network.bandwidth_bytes_per_s * nics / cards
         return replace(
             self, name=f"{self.name}, nodes of {gpus or 'any number of'} GPUs", gpus_per_node=size, nics_per_node=cards,
-            network=replace(self.network, bandwidth_bytes_per_s=each),
+            pod_nodes=pod, network=replace(self.network, bandwidth_bytes_per_s=each),
             storage_bandwidth_bytes_per_s=self.storage_bandwidth_bytes_per_s * size / self.gpus_per_node,
             host_memory_bytes=None if host is None else host * size / self.gpus_per_node,
         )

@@ -44,8 +44,9 @@ def network_record(
     return {
         "model": model.name, "cluster": cluster.name, "framework": case.setup.framework.name, "gpus": gpus,
         "global_batch": batch, "gpus_per_node": cluster.gpus_per_node, "nics_per_node": cluster.nics_per_node,
-        "nic_gbit_per_s": link, "along": case.axis.name, "unit": case.axis.unit, "curve": points,
-        "enough": found.enough, "strategies": [_need(n) for n in needs],
+        "nic_gbit_per_s": link, "along": case.axis.name, "unit": case.axis.unit,
+        "worst": case.axis.worst, "pod_nodes": cluster.pod_nodes, "curve": points, "enough": found.enough,
+        "strategies": [_need(n) for n in needs],
         "first_question": [_way(w, case) for w in both],
     }  # fmt: skip
 
@@ -80,11 +81,10 @@ def network_view(r: Mapping[str, Any]) -> RenderableType:
     """The network that suffices first, then the curve, the strategies and the first paper's question."""
     unit, wide = r["unit"], r["along"] == "bandwidth"
     best = r["curve"][-1]
-    what = "slowest network" if wide else "longest latency"
     lines: list[RenderableType] = [
         Text(
             f"{r['model']} on {gpus_text(r['gpus'])} of {r['cluster']}, batch {r['global_batch']:,}: "
-            f"the {what} within 5 % of the fastest is {_value(r['enough'], unit)}"
+            f"the {r['worst']} within 5 % of the fastest is {_value(r['enough'], unit)}"
             + (f" ({r['enough'] / r['gpus_per_node']:.3g} Gb/s per GPU)" if wide else ""),
             style="bold",
         ),
@@ -103,6 +103,8 @@ def network_view(r: Mapping[str, Any]) -> RenderableType:
             f"{best['step_time_s'] / p['step_time_s']:.0%}", *money, p["layout_text"],
         )  # fmt: skip
     lines.append(table)
+    if r["along"] == "oversubscription":
+        lines += ["", f"Pods have {r['pod_nodes']:,} nodes (--figure pod_nodes)."]
     if priced:
         cheapest = min(r["curve"], key=lambda p: p["usd_per_million_tokens"])
         lines += ["", f"Cheapest by token: {_value(cheapest['value'], unit)}"]

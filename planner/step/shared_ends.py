@@ -77,7 +77,7 @@ def shared_ends(
     )
     group = place(
         case.cluster, case.layouts.pp, case.layouts.tp * case.layouts.cp * case.layouts.dp,
-        node_ranks(case.cluster, case.layouts.gpus),
+        node_ranks(case.cluster, case.layouts.gpus), case.layouts.gpus,
     )  # fmt: skip
     spread = all_gather_s(group, hidden / case.token_shares)
     told = all_reduce_s(group, 2.0 * 4.0 * case.pass_tokens)

@@ -34,6 +34,10 @@ BANDWIDTHS = {
 """Gb/s of a node, and which networks have it."""
 LATENCIES = dict.fromkeys((1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0, 10_000.0), "")
 """Microseconds of a step between neighbours of a ring, in falling quality."""
+OVERSUBSCRIPTIONS = {
+    1.0: "non-blocking", 1.5: "", 2.0: "", 3.0: "", 4.0: "", 7.0: "LLaMA 3's, of 3,072 GPUs", 16.0: "", 32.0: "",
+}  # fmt: skip
+"""Of pods; LLaMA 3's: Grattafiori et al. 2024, arXiv 2407.21783, section 3.3.1."""
 STRATEGIES: Mapping[str, Mapping[str, Any]] = {
     "data parallel, replicated": {"zero": (0,)},
     "ZeRO 1": {"zero": (1,)},
@@ -65,25 +69,40 @@ def with_latency(cluster: Cluster, microseconds: float) -> Cluster:
     return replace(cluster, network=link.later(microseconds * 1e-6 / link.latency_s))
 
 
+def with_oversubscription(cluster: Cluster, times: float) -> Cluster:
+    """The cluster whose nodes have so many times the bandwidth of their pod's links to others."""
+    return replace(cluster, oversubscription=times)
+
+
 @dataclass(frozen=True, kw_only=True)
 class NetworkAxis:
-    """A varied figure of the network: values from worst to best, with their names."""
+    """A varied figure of the network: values from worst to best, with their names. worst: what its worst is called."""
 
     name: str
     unit: str
+    worst: str
     marks: Mapping[float, str]
     change: Callable[[Cluster, float], Cluster]
 
     @property
     def values(self) -> tuple[float, ...]:
         """From the worst network to the best."""
-        return tuple(sorted(self.marks, reverse=self.name == "latency"))
+        return tuple(sorted(self.marks, reverse=self.name != "bandwidth"))
 
 
 AXES = {
-    "bandwidth": NetworkAxis(name="bandwidth", unit="Gb/s per node", marks=BANDWIDTHS, change=with_bandwidth),
-    "latency": NetworkAxis(name="latency", unit="us", marks=LATENCIES, change=with_latency),
-}
+    axis.name: axis
+    for axis in (
+        NetworkAxis(
+            name="bandwidth", unit="Gb/s per node", worst="slowest network", marks=BANDWIDTHS, change=with_bandwidth
+        ),
+        NetworkAxis(name="latency", unit="us", worst="longest latency", marks=LATENCIES, change=with_latency),
+        NetworkAxis(
+            name="oversubscription", unit="to 1", worst="largest oversubscription", marks=OVERSUBSCRIPTIONS,
+            change=with_oversubscription,
+        ),
+    )
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

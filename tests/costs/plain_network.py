@@ -45,6 +45,15 @@ class Ring:
         nic = wire.bandwidth_bytes_per_s * cluster.nics_per_node / node
         self.outside_send = nic * wire.send_fraction
         self.inside, self.through = inside, min(inside, nic * wire.fraction * self.local)
+        self.outside_shift = self.outside_send
+        pod = min(cluster.pod_nodes * each, gpus)
+        in_pod, links = gcd(ranks, max(pod // stride, 1)), pod * nic / cluster.oversubscription
+        if ranks > in_pod:
+            groups = pod / in_pod  # that share the links of a pod
+            self.through = min(self.through, links / groups * wire.fraction)
+            self.outside_shift = min(self.outside_shift, links / groups * wire.send_fraction)
+            leaves = (ranks - in_pod) / (ranks - self.local) * pod  # of all that the pod's NICs send
+            self.outside_send = min(self.outside_send, links / leaves * wire.send_fraction)
         self.start_s = self.local * link.latency_s
         self.tree_s = log2(self.nodes) * (wire.latency_s + startup_s)
         self.ring_s = (self.nodes - 1) * ((self.local - 1) * link.ring_step_s + wire.ring_step_s + startup_s)
@@ -83,7 +92,8 @@ class Ring:
         return self.sends(size * (self.local - 1) / self.ranks, size * beyond / self.ranks)
 
     def shift(self, size: float) -> float:
-        return self.sends(0.0, size) if self.ranks > self.local else self.sends(size * self.links, 0.0)
+        slower = self.outside_send / self.outside_shift
+        return self.sends(0.0, size * slower) if self.ranks > self.local else self.sends(size * self.links, 0.0)
 
     def dispatch(self, size: float, ranks: float, nodes: float, kernel: float) -> float:
         inside, outside = size * ranks * (self.local - 1) / self.local, size * nodes * (self.nodes - 1) / self.nodes
@@ -309,6 +319,9 @@ class Told:
             rate = c.node_link.bandwidth_bytes_per_s * c.node_link.send_fraction
             return size / (rate / (node - 1) if c.node_link.direct else rate) + c.node_link.latency_s
         share = max(min(c.nics_per_node / min(stride, each), 1.0), c.nics_per_node / node)
+        if gpus > c.pod_nodes * each:
+            senders = min(stride, c.pod_nodes * each)
+            share = min(share, c.pod_nodes * c.nics_per_node / c.oversubscription / senders)
         rate = c.network.bandwidth_bytes_per_s * c.network.send_fraction * share
         return size / rate + c.network.latency_s + self.f.network_startup_s
 

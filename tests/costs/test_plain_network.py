@@ -40,7 +40,8 @@ def drawn_cluster(rng):
                 direct=direct, partial_fraction=rng.choice([None, 0.1]))  # fmt: skip
     size, nics = rng.choice([(4, 2), (8, 8), (8, 1), (6, 3)])
     return replace(CLUSTER, node_link=node, network=link(CLUSTER.network), gpus_per_node=int(size),
-                   nics_per_node=int(nics), accelerator=CHIP)  # fmt: skip
+                   nics_per_node=int(nics), pod_nodes=int(rng.integers(1, 4)), accelerator=CHIP,
+                   oversubscription=float(rng.choice([1.0, 1.0, 1.7, 9.0])))  # fmt: skip
 
 
 def drawn_framework(rng):

@@ -160,6 +160,12 @@ def a_faster_network_is_never_slower(case: Drawn) -> str | None:
 
 
 @relation
+def wider_links_between_pods_are_never_slower(case: Drawn) -> str | None:
+    narrow = replace(case.setup.cluster, pod_nodes=2, oversubscription=5.0)
+    return _faster(Drawn(replace(case.setup, cluster=narrow), case.choices), oversubscription=2.5)
+
+
+@relation
 def a_faster_node_link_is_never_slower(case: Drawn) -> str | None:
     link = case.setup.cluster.node_link
     return _faster(case, node_link=replace(link, bandwidth_bytes_per_s=2.0 * link.bandwidth_bytes_per_s))

@@ -6,6 +6,10 @@ part that one of them has. Rings: Thakur et al. 2005; Patarasu and Yuan 2009: an
 pass, S (n-1)/n per rank in n-1 steps; an all-reduce is two, but starts as a tree over nodes (NCCL has one for
 all-reduces alone, src/graph/tuning.cc). Inside a node a protocol for small messages starts sooner and carries less
 (NCCL's LL128, there too); the library takes the faster.
+
+Nodes may lie in pods, whose links to other pods carry less than their nodes send (an oversubscribed leaf and spine; a
+dragonfly's groups). A ring leaves a pod once, however many nodes it has there, and all groups of a pod share its links.
+Of an all-to-all what goes to other pods' ranks shares them.
 """
 
 from collections.abc import Sequence
@@ -24,12 +28,13 @@ from planner.layouts import Layouts
 class Group:
     """A communication group of every layout: its size and how it lies on nodes, arrays of shape (n,).
 
-    ranks: members; local: members inside one node; node_bandwidth_bytes_per_s, network_bandwidth_bytes_per_s: what a
-    ring gets of a node's links and of the network; node_send_bytes_per_s, network_send_bytes_per_s: what each member's
-    sends to others get; node_shift_bytes_per_s: its sends to one other of its node; latency_s: start-up of one pass
-    inside a node; tree_latency_s, ring_latency_s: what the other nodes add to it, of a tree over nodes and of a ring
-    through all ranks; small_latency_s, small_bytes_per_s: a pass's start-up and rate by the protocol for small
-    messages, 0 bytes/s where there is none; scatter_passes: of a reduce-scatter.
+    ranks: members; local: members inside one node; node_bandwidth_bytes_per_s, network_bandwidth_bytes_per_s: what
+    a ring gets of a node's links and of the network; node_send_bytes_per_s, network_send_bytes_per_s: what each
+    member's sends to others get; node_shift_bytes_per_s, network_shift_bytes_per_s: its sends to one other, its
+    neighbour in a ring; latency_s: start-up of one pass inside a node; tree_latency_s, ring_latency_s: what the
+    other nodes add to it, of a tree over nodes and of a ring through all ranks; small_latency_s, small_bytes_per_s:
+    a pass's start-up and rate by the protocol for small messages, 0 bytes/s where there is none; scatter_passes: of
+    a reduce-scatter.
     """
 
     ranks: Array
@@ -39,6 +44,7 @@ class Group:
     node_send_bytes_per_s: Array
     node_shift_bytes_per_s: Array
     network_send_bytes_per_s: Array
+    network_shift_bytes_per_s: Array
     latency_s: Array
     tree_latency_s: Array
     ring_latency_s: Array
@@ -59,8 +65,11 @@ class Group:
         return np.asarray(np.ceil(self.ranks / self.local))
 
 
-def place(cluster: Cluster, ranks: Any, stride: Any, node_size: Any = None) -> Group:
-    """The group of `ranks` members at `stride`, on nodes of the cluster with `node_size` ranks each (default: all)."""
+def place(cluster: Cluster, ranks: Any, stride: Any, node_size: Any = None, job: Any = 2**62) -> Group:
+    """The group of `ranks` members at `stride`, on nodes of the cluster with `node_size` ranks each (default: all).
+
+    job: the ranks of all groups; a job that fills no more than a pod has none that leave it.
+    """
     node = cluster.gpus_per_node
     each = node if node_size is None else node_size
     local = members_in_node(each, ranks, stride).astype(np.float64)
@@ -70,16 +79,18 @@ def place(cluster: Cluster, ranks: Any, stride: Any, node_size: Any = None) -> G
     network, link = cluster.network, cluster.node_link
     nic = network.bandwidth_bytes_per_s * cluster.nics_per_node / node
     ring, send = _node_rates(cluster, local, stride)
+    leaves, reaches = _pod_shares(cluster, np.minimum(cluster.pod_nodes * each, job), ranks, stride, local)
     steps = (local - 1.0) * link.ring_step_s
     through = steps + network.ring_step_s
     return Group(
         ranks=ranks,
         local=local,
         node_bandwidth_bytes_per_s=ring,
-        network_bandwidth_bytes_per_s=nic * network.fraction * local,
+        network_bandwidth_bytes_per_s=nic * network.fraction * np.minimum(local, leaves),
         node_send_bytes_per_s=send,
         node_shift_bytes_per_s=np.where(local > 1, np.minimum(send, _neighbour_bytes_per_s(cluster)), send),
-        network_send_bytes_per_s=np.asarray(nic * network.send_fraction),
+        network_send_bytes_per_s=nic * network.send_fraction * reaches,
+        network_shift_bytes_per_s=nic * network.send_fraction * np.minimum(leaves, 1.0),
         latency_s=local * link.latency_s,  # the launch, and a step to every other member
         tree_latency_s=np.log2(nodes) * network.latency_s,
         ring_latency_s=(nodes - 1.0) * through,
@@ -87,6 +98,19 @@ def place(cluster: Cluster, ranks: Any, stride: Any, node_size: Any = None) -> G
         small_bytes_per_s=np.where(nodes > 1, 0.0, link.bandwidth_bytes_per_s * (link.small_fraction or 0.0)),
         scatter_passes=np.where(nodes > 1, network.scatter_passes, link.scatter_passes),
     )
+
+
+def _pod_shares(cluster: Cluster, pod: Any, ranks: Array, stride: Any, local: Array) -> tuple[Any, Any]:
+    """What a group's links out of a pod of so many ranks carry, over a GPU's share of the NICs; and its rank's sends.
+
+    A group that lies in one pod is not held up.
+    """
+    if cluster.oversubscription == 1.0:
+        return np.inf, np.ones(())
+    together = members_in_node(pod, ranks.astype(np.int64), stride)
+    leaves = np.where(ranks > together, together / cluster.oversubscription, np.inf)
+    beyond = (ranks - together) / np.maximum(ranks - local, 1.0)  # of what goes to other nodes
+    return leaves, 1.0 / np.maximum(beyond * cluster.oversubscription, 1.0)
 
 
 def _node_rates(cluster: Cluster, local: Array, stride: Any) -> tuple[Array, Array]:
@@ -165,7 +189,7 @@ def groups(cluster: Cluster, layouts: Layouts, names: Sequence[str] = OF_LAYERS 
         "expert_data": (of_expert, expert),
         "expert_replica": (copies, expert * of_expert),
     }
-    return {name: place(cluster, *ranks_and_stride[name], each) for name in names}
+    return {name: place(cluster, *ranks_and_stride[name], each, layouts.gpus) for name in names}
 
 
 def all_gather_s(group: Group, size_bytes: Any) -> Array:
@@ -206,7 +230,7 @@ def all_to_all_s(group: Group, size_bytes: Any) -> Array:
 def shift_s(group: Group, size_bytes: Any) -> Array:
     """Seconds for each rank to send `size_bytes` to the next one; between nodes by one NIC's share."""
     crosses = group.ranks > group.local
-    rate = np.where(crosses, group.network_send_bytes_per_s, group.node_shift_bytes_per_s)
+    rate = np.where(crosses, group.network_shift_bytes_per_s, group.node_shift_bytes_per_s)
     return _started_s(group, size_bytes / rate)
 
 
@@ -252,12 +276,17 @@ class Hop:
 def hop(cluster: Cluster, layouts: Layouts) -> Hop:
     """A pipeline goes at the pace of its slowest hop: where its stages lie on several nodes, one between two of these.
 
-    The ranks of a stage that lie on a node send at once, each through one NIC at most, or its share of them.
+    The ranks of a stage that lie on a node send at once, each through one NIC at most, or its share of them; those of a
+    pod through its links to the next, where a stage or more fills it.
     """
     stride = layouts.tp * layouts.cp * layouts.dp
     node, nics = node_ranks(cluster, layouts.gpus), cluster.nics_per_node
     crosses = stride * layouts.pp > node
     share = np.maximum(np.minimum(nics / np.minimum(stride, node), 1.0), nics / cluster.gpus_per_node)
+    if cluster.oversubscription > 1.0:
+        pod = cluster.pod_nodes * node
+        links = cluster.pod_nodes * nics / cluster.oversubscription / np.minimum(stride, pod)
+        share = np.where(stride * layouts.pp > pod, np.minimum(share, links), share)
     network, link = cluster.network, cluster.node_link
     outside = network.bandwidth_bytes_per_s * network.send_fraction * share
     return Hop(
