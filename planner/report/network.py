@@ -45,7 +45,7 @@ def network_record(
         "model": model.name, "cluster": cluster.name, "framework": case.setup.framework.name, "gpus": gpus,
         "global_batch": batch, "gpus_per_node": cluster.gpus_per_node, "nics_per_node": cluster.nics_per_node,
         "nic_gbit_per_s": link, "along": case.axis.name, "unit": case.axis.unit,
-        "worst": case.axis.worst, "pod_nodes": cluster.pod_nodes, "curve": points, "enough": found.enough,
+        "worst": case.axis.worst, "nodes_per_pod": cluster.pod_nodes, "curve": points, "enough": found.enough,
         "strategies": [_need(n) for n in needs],
         "first_question": [_way(w, case) for w in both],
     }  # fmt: skip
@@ -104,7 +104,7 @@ def network_view(r: Mapping[str, Any]) -> RenderableType:
         )  # fmt: skip
     lines.append(table)
     if r["along"] == "oversubscription":
-        lines += ["", f"Pods have {r['pod_nodes']:,} nodes (--figure pod_nodes)."]
+        lines += ["", f"Pods have {r['nodes_per_pod']:,} nodes (--figure pod_nodes)."]
     if priced:
         cheapest = min(r["curve"], key=lambda p: p["usd_per_million_tokens"])
         lines += ["", f"Cheapest by token: {_value(cheapest['value'], unit)}"]
