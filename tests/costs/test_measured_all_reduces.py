@@ -19,6 +19,10 @@ REDUCES = {
 }
 EXCHANGES = {2: 84.53, 4: 55.82, 8: 50.41, 16: 44.58, 32: 40.94}  # of 2 GiB
 
+SUMMED = [234.45, 295.53, 361.78, 400.61, 423.38, 438.46, 466.35, 472.36]
+"""Bus bandwidth among eight H100 whose switches sum (NVLS), GB/s, of 16 MiB to 2 GiB: Azure's nccl-tests, NCCL 2.18
+(github.com/Azure/AI-benchmarking-guide, Azure_Results/ND_H100_v5_results.md, commit 8fd0c6e)."""
+
 
 def errors(collective, nodes, sizes, gbyte_per_s):
     group = place(load_cluster("aws-p5"), np.full(len(sizes), 8 * nodes), np.ones(len(sizes), dtype=int))
@@ -32,6 +36,17 @@ def test_all_reduces():
     assert np.max(np.abs(found)) < 0.39
     large = [errors(all_reduce_s, n, SIZES[-1:], rates[-1:])[0] for n, rates in REDUCES.items()]
     assert np.max(np.abs(large)) < 0.15
+
+
+def test_sums_in_a_nodes_switches():
+    """Counted as rings: of the sizes that tensor ranks sum within a fifth, of larger ones up to 36 % too slow."""
+    sizes = 16 * MIB * 2.0 ** np.arange(len(SUMMED))
+    measured_s = 2 * 7 / 8 * sizes / (np.array(SUMMED) * 1e9)
+    found = all_reduce_s(place(load_cluster("dgx-h100"), np.full(len(sizes), 8), np.ones(len(sizes), int)), sizes)
+    off = found / measured_s - 1
+    assert np.max(np.abs(off[:4])) < 0.19
+    assert np.all(np.diff(off) > 0)
+    assert 0.2 < off[4] < off[-1] < 0.36
 
 
 def test_all_to_alls():
