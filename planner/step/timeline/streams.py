@@ -1,9 +1,10 @@
-"""A step with its links: transfers and collectives as operations on link lanes, where they queue behind one another.
+"""A step with its links: transfers and collectives as operations of their own, which queue on links and share them.
 
 Every rank has a lane for compute, one for its node's links and one for the network. A transfer to another rank is an
 operation of the sender's link; so are the gather of a chunk's parameters before its first forward and the reduction of
-its gradients with its last backward. A lane runs strictly in order: a reduction on the network delays the transfers
-behind it. While a link of a rank is busy its compute may run slower, by a stated factor.
+its gradients with its last backward. Transfers queue behind transfers and collectives behind collectives, as streams
+of a communication library do. Where both have something on a link, each gets half of it (max-min fairness of two
+flows). While a link of a rank is busy its compute may run slower, by a stated factor.
 """
 
 import numpy as np
@@ -17,7 +18,9 @@ from planner.schedules.operations import Order
 from planner.step.timeline.engine import run_lanes
 
 LANES = ("compute", "node links", "network")
-MOST_ROUNDS = 100
+STREAMS = (2, 3, 4, 5)
+"""Transfers and collectives inside a node, then those on the network."""
+MOST_ROUNDS = 300
 F, B, I, W = range(4)
 
 
@@ -41,7 +44,8 @@ class StreamTimeline:
     """Start and end in seconds of every operation: first those of the order, then the links'.
 
     lane: 0 to 2, a place in LANES; rank: whose; name: "compute", "send", "gather" or "reduce"; cause: for a link's
-    operation the order's operation that it follows, or for a gather precedes.
+    operation the order's operation that it follows, or for a gather precedes. alone_s: what a link's operation would
+    take if it shared the link with none.
     """
 
     order: Order
@@ -51,6 +55,7 @@ class StreamTimeline:
     rank: Ints
     name: NDArray[np.str_]
     cause: Ints
+    alone_s: Array
 
     @property
     def makespan_s(self) -> float:
@@ -59,7 +64,7 @@ class StreamTimeline:
 
     def busy_s(self, lane: int) -> Array:
         """Seconds that a lane of each rank is busy, shape (p,)."""
-        lasts = np.where(self.lane == lane, self.end_s - self.start_s, 0.0)
+        lasts = np.where(self.lane == lane, self.alone_s if lane else self.end_s - self.start_s, 0.0)
         lasts[: len(self.order)][np.roll(self.order.fused, 1)] = 0.0
         return np.asarray(np.bincount(self.rank, weights=lasts, minlength=self.order.ranks))
 
@@ -90,7 +95,7 @@ def run_streams(
 
     slow_down: compute runs 1 + slow_down times slower while a link of its rank is busy.
 
-    Raises InputError if slow_down is below 0, ScheduleError if the order is incomplete or deadlocks.
+    Raises InputError if slow_down is below 0, ScheduleError if the order is incomplete, deadlocks, or does not settle.
     """
     if not 0.0 <= slow_down < np.inf:
         raise InputError(f"slow_down is {slow_down}; allowed: a number from 0")
@@ -99,8 +104,9 @@ def run_streams(
     sends, receivers = _sends(order, waits, transfer_s, 2 if transfer_on_network else 1)
     gathers, readers = _gathers(order, collectives)
     links = records.concatenate([gathers, sends, _reductions(order, collectives, duration_s)])
-    # Link operations lie behind the compute's, lane by lane, each lane in the order of what it follows.
-    sorted_links = np.lexsort((links.place, links.rank, links.lane))
+    # Link operations lie behind the compute's, stream by stream, each in the order of what it follows.
+    stream = 2 * links.lane + (links.name != "send")
+    sorted_links = np.lexsort((links.place, links.rank, stream))
     index = np.empty(len(sorted_links), dtype=np.int64)
     index[sorted_links] = n + np.arange(len(sorted_links))
     total = n + len(sorted_links)
@@ -113,27 +119,30 @@ def run_streams(
     all_lags[readers, 3] = -collectives.gather_overlap * gathers.seconds
     all_waits[index, 0] = links.before
     all_lags[index, 0] = links.lag_s
-    counts = [np.bincount(links.rank[links.lane == lane], minlength=order.ranks) for lane in (1, 2)]
+    counts = [np.bincount(links.rank[stream == k], minlength=order.ranks) for k in STREAMS]
     lane_start = np.concatenate([order.start, n + np.cumsum(np.concatenate(counts))]).astype(np.int64)
     fused = np.concatenate([order.fused, np.zeros(total - n, dtype=bool)])
-    lasting = np.concatenate([duration_s, links.seconds[sorted_links]])
+    alone = np.concatenate([duration_s, links.seconds[sorted_links]])
     owner = np.concatenate([rank, links.rank[sorted_links]])
+    kind = np.concatenate([np.zeros(n, dtype=np.int64), stream[sorted_links]])
 
-    start, end, _ = run_lanes(lane_start, all_waits, all_lags, lasting, fused)
+    start, end, _ = run_lanes(lane_start, all_waits, all_lags, alone, fused)
     if (end < 0).any():
         raise ScheduleError("the schedule deadlocks with its transfers; draw it with planner schedule to see where")
-    for _ in range(MOST_ROUNDS if slow_down else 0):
-        beside = _overlap(start, end, owner, n, order.ranks)
-        slower = duration_s + beside * slow_down / (1.0 + slow_down)
-        if np.max(np.abs(slower - lasting[:n])) <= 1e-9 * float(end.max()):
+    lasting = alone
+    for _ in range(MOST_ROUNDS):
+        slower = alone + _held_up(start, end, owner, kind, slow_down)
+        if np.max(np.abs(slower - lasting)) <= 1e-10 * float(end.max()):
             break
-        lasting[:n] = slower
+        lasting = slower
         start, end, _ = run_lanes(lane_start, all_waits, all_lags, lasting, fused)
+    else:
+        raise ScheduleError(f"what shares a link does not settle in {MOST_ROUNDS} rounds; allowed: a shorter schedule")
     return StreamTimeline(
         order=order, start_s=start, end_s=end, rank=owner,
         lane=np.concatenate([np.zeros(n, dtype=np.int64), links.lane[sorted_links]]),
         name=np.concatenate([np.full(n, "compute"), links.name[sorted_links]]),
-        cause=np.concatenate([np.arange(n), links.cause[sorted_links]]),
+        cause=np.concatenate([np.arange(n), links.cause[sorted_links]]), alone_s=alone,
     )  # fmt: skip
 
 
@@ -200,20 +209,32 @@ def _reductions(order: Order, c: Collectives, duration_s: Array) -> _Links:
     )
 
 
-def _overlap(start: Array, end: Array, owner: Ints, n: int, ranks: int) -> Array:
-    """Seconds of every compute operation during which a link of its rank is busy, shape (n,)."""
-    out = np.zeros(n)
-    for r in range(ranks):
-        mine = np.flatnonzero(owner[:n] == r)
-        link = n + np.flatnonzero(owner[n:] == r)
-        if not len(link):
-            continue
-        link = link[np.argsort(start[link], kind="stable")]
-        # Both links' busy times as one: starts pushed behind what already ended.
-        reach = np.maximum.accumulate(end[link])
-        begin = np.maximum(start[link], np.concatenate([[0.0], reach[:-1]]))
-        length = np.maximum(end[link] - begin, 0.0)
+def _held_up(start: Array, end: Array, owner: Ints, kind: Ints, slow_down: float) -> Array:
+    """Seconds that every operation loses to what runs beside it: compute to its rank's links, a stream to the other."""
+    out = np.zeros(len(start))
+    streams = [np.flatnonzero(kind == k) for k in STREAMS]
+    for one, other in (streams[:2], streams[2:]):
+        if len(one) and len(other):
+            out[one] = _beside(start, end, owner, one, other) / 2.0
+            out[other] = _beside(start, end, owner, other, one) / 2.0
+    if slow_down > 0.0:
+        compute = np.flatnonzero(kind == 0)
+        out[compute] = _beside(start, end, owner, compute, np.flatnonzero(kind)) * slow_down / (1.0 + slow_down)
+    return out
+
+
+def _beside(start: Array, end: Array, owner: Ints, mine: Ints, others: Ints) -> Array:
+    """Seconds of each of my operations in which some other operation of its rank runs."""
+    out = np.zeros(len(mine))
+    for r in np.unique(owner[others]):
+        at, there = np.flatnonzero(owner[mine] == r), others[owner[others] == r]
+        there = there[np.argsort(start[there], kind="stable")]
+        # Several streams' busy times as one: starts pushed behind what already ended.
+        reach = np.maximum.accumulate(end[there])
+        begin = np.maximum(start[there], np.concatenate([[0.0], reach[:-1]]))
+        length = np.maximum(end[there] - begin, 0.0)
         edges = np.stack([begin, begin + length], axis=1).ravel()
         busy = np.stack([np.cumsum(length) - length, np.cumsum(length)], axis=1).ravel()
-        out[mine] = np.interp(end[mine], edges, busy, left=0.0) - np.interp(start[mine], edges, busy, left=0.0)
+        until, since = (np.interp(x[mine[at]], edges, busy, left=0.0) for x in (end, start))
+        out[at] = until - since
     return out

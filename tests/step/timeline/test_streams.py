@@ -1,4 +1,4 @@
-"""Links as lanes: nothing on them changes nothing, what is on them queues, and compute beside them slows down."""
+"""Links: nothing on them changes nothing; what is on them queues, and is shared; compute beside them slows down."""
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts
 from planner.models import load_model
 from planner.schedules import Order, Pipeline, get_schedule
+from planner.schedules.dependencies import dependencies
 from planner.setup import Setup
 from planner.step.timeline.step_streams import simulate_streams
 from planner.step.timeline.streams import Collectives, run_streams
@@ -67,14 +68,13 @@ def test_transfers_queue_behind_one_another():
     assert streams.start_s[order.start[1] + 2] == 10.0
 
 
-def test_collectives_wait_for_their_chunk_and_delay_what_is_behind():
+def test_collectives_wait_for_their_chunk_and_for_one_another():
     order = get_schedule("breadth-first").order(Pipeline(p=2, m=2, v=2))
     streams = run_streams(order, durations(order, 1.0, 1.0, 1.0), 0.0, True, collectives(2, 4.0, 4.0))
     gathers = [i for i in range(len(streams.name)) if streams.name[i] == "gather" and streams.rank[i] == 0]
     assert streams.start_s[gathers].tolist() == [0.0, 2.0]
-    # Chunk 0 starts when it is gathered. What rank 0 sends at 3 queues behind its second gather until 4, so that rank 1
-    # answers at 5.
-    assert streams.start_s[:3].tolist() == [2.0, 3.0, 5.0]
+    # Chunk 0 starts when it is gathered. What rank 0 sends at 3 goes beside its second gather, so rank 1 answers at 4.
+    assert streams.start_s[:3].tolist() == [2.0, 3.0, 4.0]
     reductions = [i for i in range(len(streams.name)) if streams.name[i] == "reduce" and streams.rank[i] == 0]
     last = [streams.end_s[streams.cause[i]] for i in reductions]
     assert streams.start_s[reductions[0]] == last[0]
@@ -82,6 +82,89 @@ def test_collectives_wait_for_their_chunk_and_delay_what_is_behind():
     half = run_streams(order, durations(order, 1.0, 1.0, 1.0), 0.0, True, collectives(2, 0.0, 4.0, 0.5))
     again = [i for i in range(len(half.name)) if half.name[i] == "reduce" and half.rank[i] == 0]
     assert half.start_s[again[0]] == half.end_s[half.cause[again[0]]] - 1.0
+
+
+def test_a_transfer_and_a_collective_have_half_of_the_link_each():
+    """Rank 0 gathers two chunks, 2 s each, and sends for 1 s from 3 on: the send lasts 2 s, to 5.
+
+    The second gather has half the link from 3 on and does half of its work by 4, one and a half by 5; it ends at 5.
+    Rank 0's second transfer would begin then, alone.
+    """
+    order = get_schedule("breadth-first").order(Pipeline(p=2, m=2, v=2))
+    streams = run_streams(order, durations(order, 1.0, 1.0, 1.0), 1.0, True, collectives(2, 4.0))
+    of_rank_0 = np.flatnonzero((streams.rank == 0) & (streams.lane == 2))
+    by = {name: of_rank_0[streams.name[of_rank_0] == name] for name in ("gather", "send")}
+    assert streams.end_s[by["gather"]] == pytest.approx([2.0, 5.0])
+    assert streams.start_s[by["send"][:2]] == pytest.approx([3.0, 5.0])
+    assert streams.end_s[by["send"][:2]] == pytest.approx([5.0, 6.0])
+    assert streams.busy_s(2)[0] == pytest.approx(4.0 + len(by["send"]))
+
+
+def shared(order: Order, seconds: np.ndarray, transfer: float, c: Collectives) -> dict[tuple, float]:
+    """Every operation's end, told anew: time goes from one end to the next, and what shares a link has half of it."""
+    waits, rank = dependencies(order), order.rank.tolist()
+    left: dict[tuple, float] = {("compute", i): float(seconds[i]) for i in range(len(order))}
+    before: dict[tuple, list[tuple]] = {op: [] for op in left}
+    queues: dict[tuple, list] = {(r, k): [] for r in range(order.ranks) for k in ("compute", "send", "collective")}
+    of_chunk: dict[tuple, list[int]] = {}
+    for i in range(len(order)):
+        queues[rank[i], "compute"].append((i, ("compute", i)))
+        of_chunk.setdefault((rank[i], int(order.stage[i])), []).append(i)
+        for column, j in enumerate(waits[i].tolist()):
+            send = ("send", j, i, column)
+            if j >= 0 and rank[j] != rank[i]:
+                left[send], before[send] = transfer, [("compute", j)]
+                queues[rank[j], "send"].append(((j, i, column), send))
+            if j >= 0:
+                before["compute", i].append(send if rank[j] != rank[i] else ("compute", j))
+    for r in range(order.ranks):
+        chunks = [ops for (owner, _), ops in of_chunk.items() if owner == r]
+        first = sorted(min(i for i in ops if order.kind[i] == 0) for ops in chunks)
+        for at, i in zip([-1, *first], first, strict=False):
+            left["gather", i], before["gather", i] = float(c.gather_s[r]) / len(chunks), []
+            before["compute", i].append(("gather", i))
+            queues[r, "collective"].append((at - 0.5, ("gather", i)))
+        for ops in chunks:
+            i = max(i for i in ops if order.kind[i] in (1, 3))
+            left["reduce", i], before["reduce", i] = float(c.reduce_s[r]) / len(chunks), [("compute", i)]
+            queues[r, "collective"].append((i + 0.5, ("reduce", i)))
+    lines = {at: [op for _, op in sorted(queue)] for at, queue in queues.items()}
+    now, done = 0.0, {}
+    while any(lines.values()):
+        going = {at: line[0] for at, line in lines.items() if line and all(b in done for b in before[line[0]])}
+        rate = {
+            at: 0.5 if k != "compute" and {(r, "send"), (r, "collective")} <= going.keys() else 1.0
+            for at in going
+            for r, k in [at]
+        }
+        step = min(left[op] / rate[at] for at, op in going.items())
+        now += step
+        for at, op in going.items():
+            left[op] -= step * rate[at]
+            if left[op] <= 1e-12:
+                done[op] = now
+                lines[at].pop(0)
+    return done
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    named_pipelines(["1f1b", "interleaved", "zb-h1", "breadth-first"]), st.integers(0, 99), st.floats(0.1, 3.0),
+    st.floats(0.1, 9.0), st.floats(0.1, 9.0),
+)  # fmt: skip
+def test_links_are_shared_as_a_simulation_of_their_flows_says(case, seed, transfer, gather, reduce):
+    name, pipe = case
+    order = get_schedule(name).order(pipe)
+    seconds = lasting(order, pipe, seed)
+    c = collectives(pipe.p, gather, reduce)
+    told = shared(order, seconds, transfer, c)
+    streams = run_streams(order, seconds, transfer, True, c)
+    n = len(order)
+    within = 1e-8 * streams.makespan_s
+    assert streams.end_s[:n] == pytest.approx([told["compute", i] for i in range(n)], abs=within)
+    for kind in ("gather", "reduce"):
+        at = np.flatnonzero(streams.name == kind)
+        assert streams.end_s[at] == pytest.approx([told[kind, int(streams.cause[i])] for i in at], abs=within)
 
 
 def test_a_pass_hides_its_part_of_a_gather():
