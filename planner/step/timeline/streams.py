@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.base import records
-from planner.base.arrays import Array, Ints, record
+from planner.base.arrays import Array, Bools, Ints, record
 from planner.base.errors import InputError, ScheduleError
 from planner.schedules.dependencies import dependencies
 from planner.schedules.operations import Order
@@ -126,18 +126,7 @@ def run_streams(
     owner = np.concatenate([rank, links.rank[sorted_links]])
     kind = np.concatenate([np.zeros(n, dtype=np.int64), stream[sorted_links]])
 
-    start, end, _ = run_lanes(lane_start, all_waits, all_lags, alone, fused)
-    if (end < 0).any():
-        raise ScheduleError("the schedule deadlocks with its transfers; draw it with planner schedule to see where")
-    lasting = alone
-    for _ in range(MOST_ROUNDS):
-        slower = alone + _held_up(start, end, owner, kind, slow_down)
-        if np.max(np.abs(slower - lasting)) <= 1e-10 * float(end.max()):
-            break
-        lasting = slower
-        start, end, _ = run_lanes(lane_start, all_waits, all_lags, lasting, fused)
-    else:
-        raise ScheduleError(f"what shares a link does not settle in {MOST_ROUNDS} rounds; allowed: a shorter schedule")
+    start, end = _settled((lane_start, all_waits, all_lags), alone, fused, owner, kind, slow_down)
     return StreamTimeline(
         order=order, start_s=start, end_s=end, rank=owner,
         lane=np.concatenate([np.zeros(n, dtype=np.int64), links.lane[sorted_links]]),
@@ -207,6 +196,23 @@ def _reductions(order: Order, c: Collectives, duration_s: Array) -> _Links:
         name=np.full(many, "reduce"),
         cause=after,
     )
+
+
+def _settled(
+    lanes: tuple[Ints, Ints, Array], alone: Array, fused: Bools, owner: Ints, kind: Ints, slow_down: float
+) -> tuple[Array, Array]:
+    """Starts and ends of operations whose seconds and what holds them up meanwhile agree. Raises ScheduleError."""
+    start, end, _ = run_lanes(*lanes, alone, fused)
+    if (end < 0).any():
+        raise ScheduleError("the schedule deadlocks with its transfers; draw it with planner schedule to see where")
+    lasting = alone
+    for _ in range(MOST_ROUNDS):
+        slower = alone + _held_up(start, end, owner, kind, slow_down)
+        if np.max(np.abs(slower - lasting)) <= 1e-10 * float(end.max()):
+            return start, end
+        lasting = slower
+        start, end, _ = run_lanes(*lanes, lasting, fused)
+    raise ScheduleError(f"what shares a link does not settle in {MOST_ROUNDS} rounds; allowed: a shorter schedule")
 
 
 def _held_up(start: Array, end: Array, owner: Ints, kind: Ints, slow_down: float) -> Array:
