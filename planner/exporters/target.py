@@ -211,8 +211,8 @@ def stage_layers(setup: Setup, layouts: Layouts) -> list[int]:
 
 
 def launch_shape(cluster: Cluster, gpus: int) -> tuple[int, int]:
-    """Nodes, and processes on each: all of a node's GPUs, or as many of them as divide the job evenly."""
-    most = min(gpus, cluster.gpus_per_node)
+    """Hosts, and processes on each: all of a host's GPUs, or as many of them as divide the job evenly."""
+    most = min(gpus, cluster.gpus_per_host)
     each = next(n for n in range(most, 0, -1) if gpus % n == 0)
     return gpus // each, each
 

@@ -166,6 +166,8 @@ class Cluster:
     network: Link
     host_link: Link
     gpus_per_node: int = figure(1, 1e7, "Accelerators that share the fast link (the NVLink domain).", whole=True)
+    gpus_per_host: int = figure(1, 1e7, "Accelerators of a host, which a launcher starts processes on: fewer than a "
+        "node's where the fast link joins several hosts.", whole=True, like="gpus_per_node")
     nics_per_node: int = figure(1, 1e7, "NICs of a node.", whole=True)
     pod_nodes: int = figure(1, 1e6, "Nodes of a pod, which reach each other at full bandwidth: under one leaf, on one "
         "set of rails, in one group of a dragonfly.", whole=True, default=1, because="each node on its own")
@@ -195,6 +197,7 @@ class Cluster:
 
     def with_node_size(self, gpus: int) -> Cluster:
         """The same accelerators in nodes of another size, 0 for unlimited; network, storage and host keep their share.
+        A larger node joins more hosts, a smaller one is a smaller host.
 
         Raises InputError for a negative or impossible size.
         """
@@ -208,7 +211,8 @@ class Cluster:
         each = self.network.bandwidth_bytes_per_s * nics / cards
         return replace(
             self, name=f"{self.name}, nodes of {gpus or 'any number of'} GPUs", gpus_per_node=size, nics_per_node=cards,
-            pod_nodes=pod, network=replace(self.network, bandwidth_bytes_per_s=each),
+            gpus_per_host=min(self.gpus_per_host, size), pod_nodes=pod,
+            network=replace(self.network, bandwidth_bytes_per_s=each),
             storage_bandwidth_bytes_per_s=self.storage_bandwidth_bytes_per_s * size / self.gpus_per_node,
             host_memory_bytes=None if host is None else host * size / self.gpus_per_node,
         )

@@ -572,3 +572,13 @@ def test_no_framework_of_compiled_layers_and_no_training_of_adapters_splits_a_ba
         assert not split & set(fixed.schedule)
     _, fixed = careful(load_setup("llama3-8b", cluster, framework="fsdp"))
     assert split < set(fixed.schedule)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "hosts"), [("gb200-nvl72", (36, 4)), ("gb300-nvl72", (36, 4)), ("dgx-b200", (18, 8))]
+)
+def test_processes_start_on_hosts_and_an_nvlink_domain_is_18_of_them(cluster, hosts):
+    a_plan = plan("llama3-8b", cluster, dp=144, global_batch=144, zero=2)
+    script, config = (export(to, a_plan).text for to in ("megatron", "accelerate"))
+    assert f"NNODES=${{NNODES:-{hosts[0]}}}\nGPUS_PER_NODE=${{GPUS_PER_NODE:-{hosts[1]}}}\n" in script
+    assert f"num_machines: {hosts[0]}\nnum_processes: 144\n" in config

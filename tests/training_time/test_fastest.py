@@ -186,6 +186,8 @@ def test_nodes_of_another_size_keep_their_share_of_network_and_storage():
         assert share == pytest.approx(cluster.network.bandwidth_bytes_per_s)
         assert other.storage_bandwidth_bytes_per_s / other.gpus_per_node == pytest.approx(1.2e9 / 8)
         assert other.host_memory_bytes / other.gpus_per_node == pytest.approx(2**41 / 8)
+        assert other.gpus_per_host == min(8, size or 8)  # a larger node joins hosts, as NVL72 does
+    assert [load_cluster("gb200-nvl72").with_node_size(n).gpus_per_host for n in (2, 36, 0)] == [2, 4, 4]
     with pytest.raises(InputError, match="node-size is -1"):
         cluster.with_node_size(-1)
 
