@@ -324,3 +324,17 @@ def test_a_batch_that_more_gpus_can_share_is_named(gpus, batch, other):
     saved = 1.0 - better.best.step_time_s / other / (plan.best.step_time_s / batch)
     assert plan.better_batch == {"global_batch": other, "saves_per_sequence": pytest.approx(saved)}
     assert f"A batch of {other} takes {saved:.1%} less time per sequence" in str(plan)
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus", "batch", "precision"),
+    [("llama3-70b", 256, 512, "fp8"), ("qwen2-72b", 128, 512, "bf16"), ("llama3-8b", 64, 512, "bf16")],
+)
+def test_how_many_rows_are_shown_says_nothing_of_the_first(model, gpus, batch, precision):
+    plans = [
+        recommend(model, "dgx-h100", gpus=gpus, batch=batch, precision=precision, top=top)
+        for top in (1, 3, 10)
+    ]  # fmt: skip
+    first = {tuple(plan.best.layout.items()) for plan in plans}
+    assert len(first) == 1, first
+    assert len({plan.best.step_time_s for plan in plans}) == 1

@@ -58,17 +58,13 @@ def first_of_each(order: Any, kind: Ints) -> Ints:
 
 
 def plainest_first(setup: Setup, result: Estimate, order: Any) -> Ints:
-    """Fitting layouts, fastest first, with the one to run before them.
-
-    Pipelines whose exact timeline is not known don't count.
-    """
+    """Fitting layouts, fastest first, with the one to run before them."""
     if not len(order):
         return np.asarray(order)
-    known = order[result.simulated[order] | (result.layouts.pp[order] == 1) | (order == order[0])]
-    some = result.take(known)
+    some = result.take(order)
     seq_len = some.tokens / some.layouts.global_batch
     odd = unusual(some.layouts, seq_len, setup.cluster.gpus_per_node, setup.framework.splits_layers)
-    pick = known[plainest(some.step_time_s, some.fit_chance, odd)]
+    pick = order[plainest(some.step_time_s, some.fit_chance, odd)]
     return np.concatenate([[pick], order[order != pick]])
 
 
