@@ -405,6 +405,8 @@ def test_gradient_of_one_pass():
     assert more() == 0.0
     alone = {"layers": 0.0, "last": False}  # the embedding alone: 2,176 parameters, 768 B of activations
     assert more(**alone) == 2176 * 2 - 768
+    passing = replace(FRAMEWORK, pass_gradient_bytes=1.0)
+    assert more(**alone) == 2176 - 768
     assert more(**alone, precision=Precision.FP32) == 0.0
 
 

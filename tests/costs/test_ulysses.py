@@ -69,6 +69,7 @@ def test_less_is_sent_than_around_a_ring_when_many_ranks_share_few_tokens():
         ({"cp": 8, "tp": 1, "ulysses": 8}, True),
         ({"cp": 4, "tp": 2, "ulysses": 4}, True),
         ({"cp": 8, "tp": 2, "dp": 1, "ulysses": 8}, False),  # 4 key heads to a tensor rank
+        ({"cp": 2, "tp": 8, "dp": 1, "ulysses": 2}, False),  # one to a tensor rank
     ],
 )
 def test_what_is_legal(choices, allowed):

@@ -76,6 +76,10 @@ def test_a_file_that_does_not_parse(tmp_path: Path, text: str | bytes, message: 
         ("0F0,1F0,0B0\n1B0\n", "row 2, cell 1: 1B0 is on another rank than its forward, row 1, cell 2"),
         ("0F0,0B0\n0F99999999999,1B0\n", "row 2, cell 1: 0F99999999999 is numbered beyond the 4 operations"),
         (",".join(f"{i}F{i}.{i}" for i in range(300)), "300 stages, 300 micro-batches and 300 slices need at least 54"),
+        (  # a hundred times the file's operations are 1,000
+            ",".join(["0F0"] * 9 + ["8F7.6"]),
+            "9 stages, 8 micro-batches and 7 slices need at least 1008 operations; the file has 10",
+        ),
     ],
 )
 def test_an_incomplete_schedule(tmp_path: Path, text: str, message: str) -> None:

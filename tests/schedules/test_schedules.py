@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from planner.base.errors import ScheduleError, UnknownNameError
 from planner.schedules import SCHEDULES, Loads, Operation, Order, Pipeline, get_schedule
 from planner.schedules.dependencies import dependencies
+from planner.schedules.zero_bubble_fitted import fitted_order
 from planner.schedules.zero_bubble_v import fitted_v_order
 from planner.step.timeline.timeline import TimedOrder, durations, run, run_all
 from tests.schedules.cases import named_pipelines, pipelines
@@ -308,6 +309,31 @@ def test_orders_fitted_to_ranks_of_their_own_pace_are_complete(p, m, depth, seed
     )
     timeline = run(order, durations(order, *seconds), transfer)
     assert timeline.peak(kept=kept).max() <= depth * p + 1e-9
+
+
+@pytest.mark.parametrize("name", ["zb-1p", "zb-2p", "zb-v"])
+def test_a_fitted_order_does_not_depend_on_the_unit_of_time(name):
+    """Of seconds with few binary digits, so that every sum is exact in either unit."""
+    seconds, pipe, unit = np.array([2.0, 1.0, 1.5, 0.25]), Pipeline(p=4, m=6, v=get_schedule(name).chunks), 2.0**-60
+    order, again = (get_schedule(name).fitted(pipe, tuple(x[:3]), x[3]) for x in (seconds, seconds * unit))
+    assert again.rows() == order.rows()
+
+
+@pytest.mark.parametrize(
+    ("p", "m", "seconds", "limit"),
+    [
+        (3, 5, (5.0, 0.5, 1.0), 4.5),
+        (4, 8, (5.0, 1.0, 3.0), 4.0),
+        (5, 9, (3.0, 0.5, 1.0), 7.5),
+        (6, 12, (2.0, 1.0, 1.0), 6.0),
+    ],
+)
+def test_no_rank_of_a_fitted_order_gets_further_ahead_of_the_next(p, m, seconds, limit):
+    """Before each input gradient a rank has done so many forwards more than the next, and never more than before."""
+    order = fitted_order(p, m, seconds, 0.001, limit=limit)
+    kinds = [np.array([op.kind for op in row]) for row in order.rows()]
+    done = np.array([np.cumsum(row == "F")[row == "I"] for row in kinds])
+    assert np.all(np.diff(done[:-1] - done[1:], axis=1) <= 0)
 
 
 @pytest.mark.parametrize("name", ["zb-1p", "zb-2p"])

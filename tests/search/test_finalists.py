@@ -135,6 +135,17 @@ def test_another_schedule_is_taken_where_it_just_fits():
     assert less is None or less.layouts.row(0) != found.layouts.row(0)
 
 
+def test_other_schedules_are_tried_with_the_pipelines_among_the_fastest_twenty():
+    model, cluster = load_model("llama-65b"), load_cluster("dgx-a100-80gb")
+    setup = Setup(model, cluster, load_framework(cluster.framework))
+    layouts = Layouts.of(
+        tp=[8, 4], pp=[1, 8], dp=[8, 2], recompute=[2, 0], global_batch=64, sequence_parallel=True
+    )  # fmt: skip
+    result = estimate(setup, layouts)
+    assert try_others(setup, result, [0] * 19 + [1], False) is not None
+    assert try_others(setup, result, [0] * 20 + [1], False) is None
+
+
 @pytest.mark.parametrize("plainest", [True, False])
 def test_layouts_that_are_listed_once_count_once_among_those_that_are_run(plainest, monkeypatch):
     """A plain answer lists the best of each kind: so many kinds are run, not so many layouts of one."""

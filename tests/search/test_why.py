@@ -68,6 +68,7 @@ REASONS = [
     ("attention=unfused,tp=8", {}, "slower", "Slower by"),
     ("dp=16,zero=0,recompute=none", {}, "memory", "Does not fit: the least that it needs is"),
     ("fused_norm=off", {}, "slower", "Slower by"),
+    ("tp=1,sp=on", {}, "tie", "Slower by 0.0%"),  # no search has it: sequence parallelism is of tensor ranks
 ]
 
 

@@ -11,9 +11,10 @@ from planner.layouts import Attention, Layouts, Precision
 from planner.models import load_model
 from planner.schedules import Pipeline, get_schedule
 from planner.setup import Setup
-from planner.step.chunk_gathers import NAMES, Visits, _blocking, _prefetched
+from planner.step.chunk_gathers import NAMES, Visits, _blocking, _prefetched, chunk_seconds
 from planner.step.estimate import estimate
 from planner.step.legality import first_broken
+from planner.step.step_costs import step_costs
 from planner.step.timeline.chunk_links import chunk_links
 from planner.step.timeline.step import simulate
 from planner.step.timeline.step_streams import simulate_streams
@@ -54,6 +55,15 @@ def test_what_gathers_cost_a_rank_it_pays_between_visits():
     assert both(2, 2, 2, 1.0, 2.0, 0.5, 0.5, True)[0] == 15.0
     timeline, closed = both(2, 2, 2, 1.0, 2.0, 0.5, 0.5, True, cost=0.25)
     assert timeline == closed == 15.0 + 0.25 + 2 * 0.25
+
+
+def test_the_ends_are_gathered_and_reduced_in_four_equal_parts():
+    """The embedding's and the head's gather, and their reductions, take what a rank without chunks does at once."""
+    setup = Setup(load_model("llama-13b"), load_cluster("dgx-h100"), load_framework("megatron-core"))
+    layouts = Layouts.of(schedule="breadth-first", dp=2, pp=2, virtual_stages=2, zero=[2, 3], global_batch=8)
+    costs = step_costs(setup, layouts)
+    assert (4 * chunk_seconds(costs).ends_s).tolist() == costs.traffic.ends_sharding_s.tolist()
+    assert costs.traffic.ends_sharding_s[1] > 0.0
 
 
 @pytest.mark.parametrize("prefetch", [True, False])

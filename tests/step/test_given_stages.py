@@ -130,6 +130,15 @@ def test_estimate_and_timeline_agree_on_given_stages():
     assert 1.0 < exact.peak_bytes.max() / closed.memory_bytes[0] < 1.06
 
 
+def test_a_module_s_states_lie_on_the_rank_that_has_it():
+    """Rank 6 has it instead of rank 7: what the one has more the other has less, and no other rank changes."""
+    with_it, beside = (simulate(*deepseek(text)).static_bytes for text in (NVIDIA, "Et*3|(tt|)*29|mL"))
+    more = with_it - beside
+    assert more[:6].tolist() == [0.0] * 6
+    assert more[6] == pytest.approx(-more[7], rel=1e-9)
+    assert more[6] > 2**30
+
+
 WRONG = [
     ("Et*3|(tt|)*29m|L", {"pp": 4, "virtual_stages": 4}, "pp * virtual_stages stages"),
     ("Et*3|(tt|)*28t||mL", {}, "the model's layers, a t each"),
