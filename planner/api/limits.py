@@ -82,6 +82,8 @@ def network(
     own, slower = setup.cluster, replace(setup.cluster, network=load_link(slow))
     if gpus <= own.gpus_per_node:
         raise InputError(f"gpus is {gpus}; allowed: more than the {own.gpus_per_node} of one node, for a network")
+    if along == "oversubscription" and gpus <= (pod := own.gpus_per_node * own.pod_nodes):
+        raise InputError(f"gpus is {gpus}; allowed: more than the {pod} of one pod (pod_nodes {own.pod_nodes})")
     given = frozenset(name for name, value in choices.items() if value is not None)
     case = NetworkCase(setup=setup, axis=AXES[along], request=question, given=given)
     found = curve(case)

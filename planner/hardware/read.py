@@ -188,15 +188,17 @@ def _figure(file: Mapping[str, Any], f: Field[Any], d: Declared, known: dict[str
             continue
         if d.keys:
             return {name: given[name]["value"] * scale for name in d.keys if given[name] is not None}, {}
-        value = given["value"] * scale
-        return value > 0 if d.flag else int(value) if str(f.type).startswith("int") else value, {}
+        return _typed(f, d, given["value"] * scale), {}
     key, scale = next(iter(d.names(f.name).items()))
     if d.like:
         return known[d.like], {key: f"default: as {d.like}"}
     if d.default is not None:
-        value = d.usual(known) * scale
-        return value > 0 if d.flag else value, {key: f"default: {d.because}"}
+        return _typed(f, d, d.usual(known) * scale), {key: f"default: {d.because}"}
     return {} if d.keys else None, {}
+
+
+def _typed(f: Field[Any], d: Declared, value: float) -> Any:
+    return value > 0 if d.flag else int(value) if str(f.type).startswith("int") else value
 
 
 def profile_figures(record: type, file: Mapping[str, Any]) -> dict[str, float]:

@@ -94,7 +94,8 @@ def network_view(r: Mapping[str, Any]) -> RenderableType:
         "",
     ]  # fmt: skip
     priced = best["usd_per_million_tokens"] is not None
-    head = [unit, "a node's network", "step", "of the best", *(["USD/M tokens"] if priced else []), "best layout"]
+    known = "a node's network" if wide else "which have it"
+    head = [unit, known, "step", "of the best", *(["USD/M tokens"] if priced else []), "best layout"]
     table = plain_table(*head, numbers=(0, 2, 3, 4) if priced else (0, 2, 3))
     for p in r["curve"]:
         money = [f"{p['usd_per_million_tokens']:.3g}"] if priced else []
@@ -104,7 +105,7 @@ def network_view(r: Mapping[str, Any]) -> RenderableType:
         )  # fmt: skip
     lines.append(table)
     if r["along"] == "oversubscription":
-        lines += ["", f"Pods have {r['nodes_per_pod']:,} nodes (--figure pod_nodes)."]
+        lines += ["", f"Nodes of a pod: {r['nodes_per_pod']:,} (--figure pod_nodes)"]
     if priced:
         cheapest = min(r["curve"], key=lambda p: p["usd_per_million_tokens"])
         lines += ["", f"Cheapest by token: {_value(cheapest['value'], unit)}"]
@@ -140,7 +141,8 @@ def _question(r: Mapping[str, Any]) -> list[RenderableType]:
     ]
     needs = ", ".join(f"{w['way']} {_value(w['enough'], r['unit'])}" for w in (base, better))
     return [
-        "", Text("Is the fast network needed?", style="bold"), *said, f"  the least network within 5 %: {needs}", "",
+        "", Text("Is the fast network needed?", style="bold"), *said,
+        f"  the least network within 5 % of each way's fastest layout: {needs}", "",
         *(f"  {w['command']}" for w in (base, better)),
     ]  # fmt: skip
 

@@ -46,14 +46,16 @@ class Ring:
         self.outside_send = nic * wire.send_fraction
         self.inside, self.through = inside, min(inside, nic * wire.fraction * self.local)
         self.outside_shift = self.outside_send
-        pod = min(cluster.pod_nodes * each, gpus)
-        in_pod, links = gcd(ranks, max(pod // stride, 1)), pod * nic / cluster.oversubscription
-        if ranks > in_pod:
-            groups = pod / in_pod  # that share the links of a pod
+        pod, block = cluster.pod_nodes * each, ranks * stride
+        if cluster.oversubscription > 1 and pod < gpus and pod % block:
+            links = pod * nic / cluster.oversubscription
+            groups, held = min(stride, pod), min(pod / stride, ranks)
+            if block < gpus and block % pod:  # where one block ends and the next begins, half of the groups of both
+                groups, held = 2 * groups, held / 2
             self.through = min(self.through, links / groups * wire.fraction)
             self.outside_shift = min(self.outside_shift, links / groups * wire.send_fraction)
-            leaves = (ranks - in_pod) / (ranks - self.local) * pod  # of all that the pod's NICs send
-            self.outside_send = min(self.outside_send, links / leaves * wire.send_fraction)
+            leave = min(pod, block) * (ranks - held) / max(ranks - self.local, 1)
+            self.outside_send = min(self.outside_send, links / leave * wire.send_fraction)
         self.start_s = self.local * link.latency_s
         self.tree_s = log2(self.nodes) * (wire.latency_s + startup_s)
         self.ring_s = (self.nodes - 1) * ((self.local - 1) * link.ring_step_s + wire.ring_step_s + startup_s)

@@ -52,6 +52,42 @@ def test_a_pipeline_hop_between_pods(dp, pp, times):
     assert rate[0] == pytest.approx(times * rate[1])
 
 
+def counted(job: int, pod: int, ranks: int, stride: int) -> tuple[float, float]:
+    """Of the fullest pod: its groups that have ranks elsewhere too; and what its ranks send there, of 1 to all others.
+
+    Every rank is looked at.
+    """
+    group = [(r // (ranks * stride), r % (ranks * stride) % stride) for r in range(job)]
+    leaving, sent = 0, 0.0
+    for first in range(0, job, pod):
+        inside = range(first, min(first + pod, job))
+        held = {g: sum(group[r] == g for r in inside) for g in {group[r] for r in inside}}
+        leaving = max(leaving, sum(n < ranks for n in held.values()))
+        sent = max(sent, sum(n * (ranks - n) / (ranks - 1) for n in held.values()))
+    return leaving, sent
+
+
+@pytest.mark.parametrize("pod", [1, 2, 3, 4, 5, 6, 7, 8, 11, 12])
+@pytest.mark.parametrize(("ranks", "stride"), [(8, 1), (48, 1), (6, 4), (3, 8), (12, 4), (4, 2)])
+def test_pods_of_any_size_beside_a_count_of_their_groups(pod, ranks, stride):
+    """The links of the fullest pod are what its groups share; where blocks of groups are cut, at most half is lost."""
+    job, times = 48, 1e6
+    cluster = replace(POD, gpus_per_node=1, nics_per_node=1, pod_nodes=pod, oversubscription=times)
+    flat = replace(cluster, oversubscription=1.0)
+    leaving, sent = counted(job, pod, ranks, stride)
+    (one, wide), (part, narrow) = (
+        (float(g.network_bandwidth_bytes_per_s[0]), float(np.ravel(g.network_send_bytes_per_s)[0]))
+        for g in (place(c, *np.array([[ranks], [stride], [1], [job]])) for c in (flat, cluster))
+    )
+    ring, sends = part / one * times, narrow / wide * times  # of a NIC, times the ratio
+    if not leaving:
+        assert (ring, sends) == (times, times)
+        return
+    aligned = ranks * stride == job or ranks * stride % pod == 0
+    assert ring == pytest.approx(pod / leaving) if aligned and job % pod == 0 else 0.45 <= ring * leaving / pod <= 1.01
+    assert 0.45 <= sends * sent / pod <= 2.2
+
+
 @pytest.mark.parametrize("other", [{"oversubscription": 1.0}, {"pod_nodes": 64}])
 def test_one_pod_and_links_that_carry_all_change_nothing(other):
     cluster, plain = replace(POD, **other), replace(POD, pod_nodes=1, oversubscription=1.0)

@@ -126,9 +126,13 @@ def test_python_answers_as_the_command_does():
     assert late.to_dict()["first_question"] == []
 
 
+PODS = planner.Cluster("dgx-a100-80gb", figures={"pod_nodes": 2})
+
+
 @pytest.mark.parametrize(("changes", "error", "text"), [
     ({"gpus": 8}, InputError, "more than the 8 of one node"),
     ({"gpus": 0}, InputError, "gpus is 0"),
+    ({"cluster": PODS, "along": "oversubscription"}, InputError, r"gpus is 16; allowed: more than the 16 of one pod"),
     ({"batch": 0}, InputError, "batch is 0"),
     ({"along": "width"}, UnknownNameError, "bandwidth"),
     ({"slow": "ether"}, UnknownNameError, "ethernet"),
@@ -138,4 +142,15 @@ def test_python_answers_as_the_command_does():
 ])  # fmt: skip
 def test_bad_questions_are_refused_by_name(changes, error, text):
     with pytest.raises(error, match=text):
-        planner.network("llama-7b", "dgx-a100-80gb", **({"gpus": 16, "batch": 32} | changes))
+        planner.network("llama-7b", **({"cluster": "dgx-a100-80gb", "gpus": 16, "batch": 32} | changes))
+
+
+def test_along_oversubscription_the_least_ratio_is_the_best():
+    """Pods of one node, where nothing is said of them: all that leaves a node shares the pod's links."""
+    answer = planner.network("llama-7b", "dgx-a100-80gb", gpus=32, batch=32, along="oversubscription", tp=1, pp=1)
+    record = answer.to_dict()
+    assert [p["value"] for p in record["curve"]] == [32.0, 16.0, 7.0, 4.0, 3.0, 2.0, 1.5, 1.0]
+    assert np.all(np.diff([p["step_time_s"] for p in record["curve"]]) <= 0)
+    assert record["curve"][0]["step_time_s"] > 1.05 * record["curve"][-1]["step_time_s"]
+    assert (record["nodes_per_pod"], record["first_question"]) == (1, [])
+    assert "the largest oversubscription within 5 % of the fastest is" in repr(answer)

@@ -79,7 +79,7 @@ def place(cluster: Cluster, ranks: Any, stride: Any, node_size: Any = None, job:
     network, link = cluster.network, cluster.node_link
     nic = network.bandwidth_bytes_per_s * cluster.nics_per_node / node
     ring, send = _node_rates(cluster, local, stride)
-    leaves, reaches = _pod_shares(cluster, np.minimum(cluster.pod_nodes * each, job), ranks, stride, local)
+    leaves, reaches = _pod_shares(cluster, cluster.pod_nodes * each, job, ranks, stride, local)
     steps = (local - 1.0) * link.ring_step_s
     through = steps + network.ring_step_s
     return Group(
@@ -100,17 +100,23 @@ def place(cluster: Cluster, ranks: Any, stride: Any, node_size: Any = None, job:
     )
 
 
-def _pod_shares(cluster: Cluster, pod: Any, ranks: Array, stride: Any, local: Array) -> tuple[Any, Any]:
+def _pod_shares(cluster: Cluster, pod: Any, job: Any, ranks: Array, stride: Any, local: Array) -> tuple[Any, Any]:
     """What a group's links out of a pod of so many ranks carry, over a GPU's share of the NICs; and its rank's sends.
 
-    A group that lies in one pod is not held up.
+    Groups lie one block of `ranks` x `stride` after another. Where pods hold whole blocks, none leaves its pod. A pod
+    within a block has a part of `stride` groups, one that a block's edge cuts of twice as many, which share its links.
     """
     if cluster.oversubscription == 1.0:
         return np.inf, np.ones(())
-    together = members_in_node(pod, ranks.astype(np.int64), stride)
-    leaves = np.where(ranks > together, together / cluster.oversubscription, np.inf)
-    beyond = (ranks - together) / np.maximum(ranks - local, 1.0)  # of what goes to other nodes
-    return leaves, 1.0 / np.maximum(beyond * cluster.oversubscription, 1.0)
+    pod, block = np.asarray(pod, dtype=np.float64), ranks * stride
+    leaves = (pod < job) & (pod % block != 0)
+    cut = (block < job) & (block % pod != 0)
+    links = pod / cluster.oversubscription
+    parts = np.where(cut, 2.0, 1.0)
+    beyond = ranks - np.minimum(pod / stride, ranks) / parts
+    beyond = beyond / np.maximum(ranks - local, 1.0) * np.minimum(block, pod)
+    carried = links / np.minimum(stride, pod) / parts
+    return np.where(leaves, carried, np.inf), np.minimum(links / np.where(leaves, beyond, links), 1.0)
 
 
 def _node_rates(cluster: Cluster, local: Array, stride: Any) -> tuple[Array, Array]:
