@@ -35,11 +35,13 @@ class SavedPlan:
     """A question and the layout chosen for it.
 
     layouts: a table of one, legal. record: the layout's own record in the file: its figures, where it has some.
+    anchored: measured runs are in these figures, and not in the setup.
     """
 
     setup: Setup
     layouts: Layouts
     record: dict[str, Any]
+    anchored: bool = False
 
     @property
     def row(self) -> dict[str, Any]:
@@ -62,7 +64,8 @@ def read_plan(
 ) -> SavedPlan:
     """The plan in a file.
 
-    number: which of the best layouts, counted from 1. cluster, network, framework: instead of those in the plan.
+    number: which of the best layouts, counted from 1. cluster, network, framework: instead of those in the plan, whose
+    figures then don't count.
 
     Raises FileFormatError if it is no plan, naming the field, its value and what is allowed; LayoutError for a layout
     that is not legal for the model and the cluster; UnknownNameError for a cluster or framework that is not shipped,
@@ -87,8 +90,8 @@ def read_plan(
     layouts = _layouts(row, hardware, path)
     check_legal(model, hardware, layouts)
     check_figures(chosen, model, row, path)
-    setup = Setup(model, hardware, stack)
-    return SavedPlan(setup=setup, layouts=layouts, record=chosen)
+    figures = chosen if (cluster, network, framework) == (None, None, None) else {}
+    return SavedPlan(setup=Setup(model, hardware, stack), layouts=layouts, record=figures, anchored="anchor" in record)
 
 
 def read_choices(path: Path) -> tuple[Transformer, dict[str, Any]]:

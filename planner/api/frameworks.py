@@ -17,7 +17,7 @@ def named_framework(name: str | None) -> tuple[str | None, str | None]:
     """Resolve --framework into (profile, export target); None leaves the default.
 
     A profile's name gives its figures. A `planner export` name also restricts the search to what that framework runs;
-    its figures are those of the profile of that name, else of the one that the target names.
+    its figures are those of the target's profile, or (None) of the cluster's where the target takes that first.
 
     Raises UnknownNameError for an unknown framework.
     """
@@ -26,19 +26,21 @@ def named_framework(name: str | None) -> tuple[str | None, str | None]:
     from planner.exporters.plan_export import ALIASES, TARGETS, get_target
 
     known = profile_names("frameworks")
-    profile = is_path(name) or name in known or bool(same_name(name, known))
-    if profile and name not in TARGETS:
+    if name not in TARGETS and (is_path(name) or same_name(name, known)):
         return name, None
     if name not in {*TARGETS, *ALIASES}:
         raise UnknownNameError("framework", name, [*known, *TARGETS], "Or give a TOML file of your own.")
     target = get_target(name)
-    return name if profile else target.profile, target.name
+    return None if target.cluster_first else target.profile, target.name
 
 
 def setup_under(model: Any, cluster: Any, framework: str | None, **more: Any) -> Setup:
     """The question that names ask (`planner.question.load_setup`), under a framework by any of its names."""
+    from planner.exporters.plan_export import get_target
+
     profile, export = named_framework(framework)
-    return replace(load_setup(model, cluster, framework=profile, **more), export=export)
+    setup = load_setup(model, cluster, framework=profile, **more)
+    return setup if export is None else replace(get_target(export).own(setup), export=export)
 
 
 def held_request(setup: Setup, base: str | None = None, **question: Any) -> tuple[Setup, Request]:

@@ -46,20 +46,22 @@ def command(
     Example: planner export plan.json --to megatron -o launch.sh
     """
     from planner.base.files import check_writable
+    from planner.cli.options import profile_of
     from planner.exporters.plan_export import get_target
     from planner.plan_file import read_plan
 
-    target = get_target(to)
+    target, profile = get_target(to), profile_of(framework)
     if output is not None:
         check_writable(output)
-    write(read_plan(plan, number=number, cluster=cluster, network=network, framework=framework), target, output, base)
+    saved = read_plan(plan, number=number, cluster=cluster, network=network, framework=profile)
+    write(saved, target, output, base, own=profile is None)
 
 
-def write(plan: SavedPlan, target: Target, output: Path | None, base: str | None = None) -> None:
+def write(plan: SavedPlan, target: Target, output: Path | None, base: str | None = None, *, own: bool = True) -> None:
     """The file and its companions, on stdout without a path; what isn't expressed, on stderr."""
     from planner.exporters.plan_export import export_plan
 
-    done = export_plan(plan, target, path=output, base=base)
+    done = export_plan(plan, target, path=output, base=base, own=own)
     for text in done.notes:
         note(f"not in {target.title}: {text}")
     if done.warning:

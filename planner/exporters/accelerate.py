@@ -18,6 +18,7 @@ class Accelerate(Target):
     name = "accelerate"
     title = "Accelerate"
     profile = "fsdp"
+    family = "pytorch"
     version = "1.15.0"
     suffix = ".yaml"
     adapters = "adapters are the training code's own, such as peft's"

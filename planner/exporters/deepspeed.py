@@ -19,6 +19,7 @@ class DeepSpeed(Target):
     name = "deepspeed"
     title = "DeepSpeed"
     profile = "megatron-deepspeed"
+    family = "deepspeed"
     version = "0.19.8"
     suffix = ".json"
     adapters = "adapters are the training code's own, such as peft's"

@@ -33,6 +33,9 @@ class Megatron(Target):
 
     name = "megatron"
     title = "Megatron-LM"
+    profile = "megatron-core"
+    cluster_first = True
+    family = "megatron"
     version = "Megatron-Core 0.16.1"
     suffix = ".sh"
 

@@ -30,6 +30,7 @@ class MegatronBridge(Target):
     name = "megatron-bridge"
     title = "Megatron-Bridge"
     profile = "megatron-bridge"
+    family = "megatron"
     version = "0.3.1"
     suffix = ".py"
     adapters = ""

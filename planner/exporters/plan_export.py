@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from planner.base.errors import InputError, UnknownNameError
 from planner.base.files import check_writable, write_text
@@ -62,17 +63,20 @@ def get_target(name: str) -> Target:
     return TARGETS[name]
 
 
-def export_plan(plan: SavedPlan, target: Target, *, path: Path | None = None, base: str | None = None) -> Export:
+def export_plan(
+    plan: SavedPlan, target: Target, *, path: Path | None = None, base: str | None = None, own: bool = True
+) -> Export:
     """The file of a framework for a plan.
 
     path: where the file will be, for its companions. base: the user's own recipe, where the framework builds on one.
+    own: predicted with the framework's own profile, where the plan's is of another family.
 
     Raises InputError for a recipe for a framework that builds on none; LayoutError for a choice that has no equivalent
     in the framework, or if a rule of its own is broken.
     """
     if base is not None and not target.takes_base:
         raise InputError(f"base is {base!r}; allowed: none for {target.name}, only torchtitan builds on a recipe")
-    setup = plan.setup
+    setup = target.own(plan.setup) if own else plan.setup
     target.check_training(plan.row["train"])
     nearest = Nearest(target.title, setup, plan.row)
     if plan.row["train"] != "full" and target.adapters:
@@ -82,27 +86,10 @@ def export_plan(plan: SavedPlan, target: Target, *, path: Path | None = None, ba
     target.adapt(nearest)
     layouts = one_layout(setup.cluster, **nearest.row)
     check_legal(setup.model, setup.cluster, layouts)
-    same = nearest.row == plan.row
-    predicted, fits = _predicted(plan, layouts, same)
-    row = layouts.row(0)
-    head = [
-        f"{setup.model.name} on {gpus_text(plan.gpus)} of {setup.cluster.name}, for {target.title} ({target.version}),"
-        " written by planner export.",
-        f"Layout: {', '.join(f'{k} {v}' for k, v in row.items() if v != usual(CHOICES[k], row))}; else the defaults.",
-        f"Predicted: {predicted}",
-    ]
-    if not same:
-        head.append(f"The plan's own layout: {_predicted(plan, plan.layouts, True)[0]}")
-        head.append(f"The best that {target.title} can run: planner recommend ... --framework {target.name}")
-    head += [f"NOT EXPRESSED: {note}." for note in nearest.notes]
-    warning = ""
-    if not fits:
-        warning = f"what {target.title} can run of this plan does not fit in memory: {predicted} "
-        warning += f"Search for what fits with planner recommend --framework {target.name}"
-        head.append("WARNING: this does not fit in memory.")
+    head, warning = _head(plan, setup, target, layouts, nearest)
     job = Job(
         model=setup.model, cluster=setup.cluster, framework=setup.framework, layouts=layouts,
-        head=tuple(head), path=path, base=base,
+        head=head, path=path, base=base,
     )  # fmt: skip
     return Export(
         text=target.render(job),
@@ -113,15 +100,45 @@ def export_plan(plan: SavedPlan, target: Target, *, path: Path | None = None, ba
     )
 
 
-def _predicted(plan: SavedPlan, layouts: Layouts, own: bool) -> tuple[str, bool]:
-    """Step, MFU and memory of a layout in words, and whether it fits: the plan's own figures, else an estimate."""
-    cluster = plan.setup.cluster
-    capacity = cluster.accelerator.memory_bytes
+def _head(
+    plan: SavedPlan, setup: Setup, target: Target, layouts: Layouts, nearest: Nearest
+) -> tuple[tuple[str, ...], str]:
+    """Sentences for the file's top, and a warning if what it runs does not fit in memory."""
+    same = nearest.row == plan.row and setup.framework == plan.setup.framework
+    figures = plan.record if same or not plan.anchored else {}  # what is set beside seconds without an anchor has none
+    predicted, fits = _predicted(setup, layouts, plan.record if same else {})
+    row = layouts.row(0)
+    head = [
+        f"{setup.model.name} on {gpus_text(plan.gpus)} of {setup.cluster.name}, for {target.title} ({target.version}),"
+        " written by planner export.",
+        f"Layout: {', '.join(f'{k} {v}' for k, v in row.items() if v != usual(CHOICES[k], row))}; else the defaults.",
+        f"Predicted with profile {setup.framework.name}: {predicted}",
+    ]
+    if not same:
+        own = _predicted(plan.setup, plan.layouts, figures)[0]
+        head.append(f"The plan's own layout with profile {plan.setup.framework.name}: {own}")
+        head.append(f"The best that {target.title} can run: planner recommend ... --framework {target.name}")
+    if plan.anchored:
+        told = "The measured runs that it was anchored on are in these seconds"
+        head.append(
+            f"{told}, as in the plan." if same and plan.record else f"{told} no more: a plan's file does not have them."
+        )
+    head += [f"NOT EXPRESSED: {note}." for note in nearest.notes]
+    if fits:
+        return tuple(head), ""
+    warning = f"what {target.title} can run of this plan does not fit in memory: {predicted} "
+    warning += f"Search for what fits with planner recommend --framework {target.name}"
+    return (*head, "WARNING: this does not fit in memory."), warning
+
+
+def _predicted(setup: Setup, layouts: Layouts, record: Mapping[str, Any]) -> tuple[str, bool]:
+    """Step, MFU and memory of a layout in words, and whether it fits: a record's figures, else an estimate."""
+    capacity = setup.cluster.accelerator.memory_bytes
     keys = ("step_time_s", "mfu", "memory_gib")
-    if own and all(key in plan.record for key in keys):
-        step, mfu, memory = (float(plan.record[key]) for key in keys)
+    if all(key in record for key in keys):
+        step, mfu, memory = (float(record[key]) for key in keys)
     else:
-        found = timed_estimate(Setup(plan.setup.model, cluster, plan.setup.framework), layouts)
+        found = timed_estimate(setup, layouts)
         step, mfu, memory = float(found.step_time_s[0]), float(found.mfu[0]), float(found.memory_bytes[0]) / GIB
     text = f"{format_seconds(step)} per step, MFU {mfu:.1%}, {memory:.1f} of {capacity / GIB:.1f} GiB per GPU."
     return text, memory * GIB <= capacity

@@ -14,9 +14,11 @@ from typing import Any
 
 from planner.base.errors import LayoutError, one_line
 from planner.base.files import read_toml
+from planner.calibration.anchor import AnchoredSetup
+from planner.calibration.moved import moved_framework
 from planner.costs.case import Case
 from planner.costs.memory.bytes_per_parameter import gradient_bytes, reduced_bytes
-from planner.hardware import Cluster
+from planner.hardware import Cluster, Framework, load_framework, profile_names
 from planner.layouts import Layouts
 from planner.models import Transformer
 from planner.question import one_layout
@@ -165,8 +167,12 @@ class Target(ABC):
     """The version whose published argument or key names were read."""
     suffix: str
     """File name extension."""
-    profile: str | None = None
-    """The profile whose figures its predictions take; None: the cluster's usual framework's."""
+    profile: str
+    """Its own profile, whose figures its predictions take where the asked one is of another family."""
+    cluster_first = False
+    """Whether the cluster's usual profile comes before, where it is of the family."""
+    family: str
+    """What `family` says of profiles whose figures its predictions may take."""
     takes_base = False
     """Whether its file builds on a recipe of the user's own."""
     mark = "#"
@@ -201,6 +207,26 @@ class Target(ABC):
     def only(self, fixed: Fixed) -> Fixed:
         """A search's choices that the framework can run, within what the user has settled (`fixed`)."""
         return fixed
+
+    def own(self, setup: Setup) -> Setup:
+        """The setup, under its own profile where the framework is of another family; an anchor moves that too."""
+        if family(setup.framework) in (self.family, OWN_FILE):
+            return setup
+        own = load_framework(self.profile)
+        if isinstance(setup, AnchoredSetup):
+            own = moved_framework(own, setup.anchor.update.shift)
+        return replace(setup, framework=own)
+
+
+OWN_FILE = "a file of one's own"
+
+
+def family(framework: Framework) -> str:
+    """Whose code a profile is of; `OWN_FILE` where a file of one's own stands on no shipped profile."""
+    names = (framework.name, *framework.bases)
+    if any("deepspeed" in name for name in names):
+        return "deepspeed"
+    return framework.stack or next((name for name in names if name in profile_names("frameworks")), OWN_FILE)
 
 
 def stage_layers(setup: Setup, layouts: Layouts) -> list[int]:

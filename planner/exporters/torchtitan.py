@@ -33,7 +33,8 @@ class Torchtitan(Target):
 
     name = "torchtitan"
     title = "torchtitan"
-    profile = "fsdp"
+    profile = "torchtitan"
+    family = "pytorch"
     version = "0.3.0"
     suffix = ".py"
     takes_base = True

@@ -438,7 +438,11 @@ def test_what_is_lost_is_said_with_what_it_costs():
     done = export("megatron", PLANS["v"]())
     assert done.layouts.row(0)["schedule"] in ("1f1b", "interleaved")
     assert any(note.startswith("schedule v-half: no setting for it") for note in done.notes)
-    for line in ("# NOT EXPRESSED: schedule v-half", "# The plan's own layout: ", "--framework megatron"):
+    for line in (
+        "# NOT EXPRESSED: schedule v-half",
+        "# The plan's own layout with profile ",
+        "--framework megatron",
+    ):
         assert line in done.text
     kept = export("megatron", PLANS["replicas"]())
     assert kept.notes == ()
