@@ -134,7 +134,8 @@ def profile_table(
         fault = "stands on itself" if path in above else f"is {shown(base)}"
         raise FileFormatError(f"{path}: field base {fault}; allowed: another profile by name or file")
     under_it, _ = profile_table(kind, base, path.parent, (*above, path))
-    out, below = over_base(path, data, under_it), under_it.get("bases", [])
+    # A file without a name has its own: under its base's it would pass for that.
+    out, below = {**over_base(path, data, under_it), "name": data.get("name", path.stem)}, under_it.get("bases", [])
     if kind == "frameworks" and "bases" not in data and isinstance(below, list):  # else the schema names the fault
         out["bases"] = [under_it.get("name"), *below]
     return out, path

@@ -178,7 +178,7 @@ def sensitivity_view(found: Sensitivity) -> RenderableType:
         effects,
         "  step, training: elasticity, per cent of that time for one per cent of the quantity (training: failures and "
         "checkpoints counted); twofold saves: share of the training time that twice as much (of a latency or restart: "
-        "half) saves, the layout as it is; replanned: with the best layout then",
+        "half) saves, the layout as it is; replanned: the fastest layout then beside the fastest now",
         "",
         Text("Network operations against their links", style="bold"),
         operations,

@@ -68,8 +68,9 @@ class Effect:
 
     elasticity: of the layout's step time, training: of the training's, failures and checkpoints counted; both NaN for
     quantities that only change in whole steps. twofold: the share by which twice as much (half of a latency or restart)
-    shortens the training, the layout as it is; replanned: the same with the best layout among the search's rivals.
-    Training counts steps, too: a larger batch takes fewer, and more samples.
+    shortens the training, the layout as it is; replanned: the same of the fastest among the search's rivals, then and
+    now, or of the layout as it is where that gains more. Training counts steps, too: a larger batch takes fewer, and
+    more samples.
     """
 
     name: str
@@ -127,7 +128,12 @@ def _hardware(q: TrainingCase, found: Recommendation) -> list[Effect]:
     def wall(step_time_s: Any, layouts: Layouts) -> Any:
         return q.runs(step_time_s, layouts).wall_s
 
-    base = float(wall(step(q.setup.cluster, one).step_time_s, one)[0])
+    def fastest(result: Any) -> float:
+        times = wall(result.step_time_s, rivals)
+        return float(times[result.fits].min()) if result.fits.any() else np.inf
+
+    now = step(q.setup.cluster, rivals)
+    base, quickest = float(wall(now.step_time_s, rivals)[0]), fastest(now)
     changes = dict(QUANTITIES) | {
         "node size": lambda c, f: c.with_node_size(min(round(c.gpus_per_node * f), UNLIMITED))
     }
@@ -136,15 +142,14 @@ def _hardware(q: TrainingCase, found: Recommendation) -> list[Effect]:
         up, down = (step(change(q.setup.cluster, f), one).step_time_s for f in (1 + STEP, 1 / (1 + STEP)))
         whole = name == "node size"
         result = step(change(q.setup.cluster, 0.5 if name in COSTS else 2.0), rivals)
-        times = wall(result.step_time_s, rivals)
-        best = float(times[result.fits].min()) if result.fits.any() else np.inf
+        twofold = 1.0 - float(wall(result.step_time_s, rivals)[0]) / base
         out.append(
             Effect(
                 name=name,
                 elasticity=np.nan if whole else _slope(float(up[0]), float(down[0])),
                 training=np.nan if whole else _slope(float(wall(up, one)[0]), float(wall(down, one)[0])),
-                twofold=1.0 - float(times[0]) / base,
-                replanned=1.0 - best / base,
+                twofold=twofold,
+                replanned=max(twofold, 1.0 - fastest(result) / quickest),
             )
         )
     return out
@@ -192,7 +197,7 @@ def network_operations(setup: Setup, layouts: Layouts) -> tuple[NetworkOperation
 
     Transfers are those of the cost models without latency; intensity over threshold is the ratio of the time of the
     work beside a transfer, at peak, to the transfer's. Work beside: tensor, a layer's passes of a micro-batch;
-    pipeline, a rank's; context, a layer's attention; data, the backward (of parameters, the forward) of one
+    pipeline, a rank's; context, a layer's attention; data, the backward (with a parameter gather, both passes) of one
     micro-batch, or of all where they pass a layer together; ZeRO-3's parameters and gradients, a layer's passes.
     """
     cluster = setup.cluster
@@ -213,13 +218,14 @@ def network_operations(setup: Setup, layouts: Layouts) -> tuple[NetworkOperation
     if x.dp_replicate[0] > 1:  # of what goes inside a copy and then over all, the latter takes the slower link
         link["data"] = link["replica"]
     link["pipeline"] = (between.crosses, float(between.bandwidth_bytes_per_s[0]))
+    gathers = float(costs.gather_s[0]) > 0.0
     rows = (
         ("tensor-parallel collectives", "tensor", t.layer_forward_s + t.layer_backward_s, layer, time.tensor_comm_s),
         ("context-parallel ring", "context", t.context_forward_s + t.context_backward_s, core, time.context_comm_s),
         ("expert all-to-all", "expert", t.expert_forward_s + t.expert_backward_s, layer, time.expert_comm_s),
         ("sends between stages", "pipeline", 2.0 * v * t.send_s, rank, time.pipeline_comm_s),
-        ("gradient reduction", "data", costs.reduce_s, 2 / 3 * rank * together, time.data_comm_s),
-        ("parameter gather", "data", costs.gather_s, 1 / 3 * rank * together, time.data_comm_s),
+        ("gradient reduction and parameter gather" if gathers else "gradient reduction", "data",
+         costs.reduce_s + costs.gather_s, (1.0 if gathers else 2 / 3) * rank * together, time.data_comm_s),
         ("parameters and gradients by layer", "data", t.layer_gather_s * (1 + gathered_twice(x)) + t.layer_reduce_s,
          layer * together, time.sharding_comm_s),
     )  # fmt: skip

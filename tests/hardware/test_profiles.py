@@ -204,3 +204,11 @@ def test_a_profile_of_ones_own_needs_no_sources(tmp_path):
 @pytest.mark.parametrize(("kind", "name"), SHIPPED)
 def test_every_figure_of_a_shipped_profile_names_its_source(kind: str, name: str) -> None:
     assert not any("names no source" in text for text in LOADERS[kind](name).sources.values())
+
+
+def test_a_file_on_a_base_without_a_name_has_its_own(tmp_path):
+    """Under its base's name it would pass for the shipped cluster in a plan."""
+    path = tmp_path / "mine.toml"
+    path.write_text('base = "dgx-h100"\ngpus_per_node = 4\nnics_per_node = 4\n')
+    cluster = load_cluster(str(path))
+    assert (cluster.name, cluster.gpus_per_node, cluster.framework) == ("mine", 4, "megatron-core")

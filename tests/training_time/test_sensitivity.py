@@ -39,6 +39,31 @@ def test_more_of_a_good_thing_never_hurts(found):
     assert effects["matrix peak"].elasticity < -0.5
 
 
+def test_what_the_plainest_layout_gives_up_is_no_gain_of_the_hardware():
+    """The plainest layout, which is run, is slower than the fastest; twice the host's link says nothing to either."""
+    setup = Setup(load_model("llama3-70b"), load_cluster("dgx-h100"), load_framework("megatron-core"))
+    best = recommend(
+        setup, gpus=256, global_batch=512, precision=default_precision(setup.cluster),
+        attention=default_attention(setup.cluster), fixed=Fixed(zero=(1,), dp=(8, 16)), plainest=True, rivals=RIVALS,
+    )  # fmt: skip
+    step = best.estimate.step_time_s
+    assert step[best.best[0]] > 1.005 * step[best.fastest]
+    case = TrainingCase(setup=setup, goal=goal(setup.model), assumptions=assume(setup.cluster))
+    effects = {e.name: e for e in sensitivity(case, best).effects}
+    assert effects["host link bandwidth"].replanned == pytest.approx(0.0, abs=1e-9)
+    assert effects["matrix peak"].replanned > 0.1
+
+
+def test_seconds_that_show_are_counted_once():
+    """A gather and a reduction of ZeRO 1 have one row: what shows of both together is known."""
+    setup = Setup(load_model("llama3-8b"), load_cluster("dgx-h100"), load_framework("megatron-core"))
+    layouts = Layouts.of(dp=32, tp=2, zero=1, global_batch=512)
+    time = estimate(setup, layouts).time
+    rows = {o.name: o.exposed_s for o in network_operations(setup, layouts)}
+    assert rows["gradient reduction and parameter gather"] == float(time.data_comm_s[0])
+    assert sum(rows.values()) <= float(time.data_comm_s[0] + time.tensor_comm_s[0]) + 1e-12
+
+
 def test_elasticities_of_rates_and_latencies_sum_to_one_at_most(found):
     """A step is homogeneous in all rates but the host's: faster links, memory and products by 1 %, the step by 1 %."""
     total = sum(abs(e.elasticity) for e in found.effects if not math.isnan(e.elasticity))
