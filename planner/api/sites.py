@@ -9,7 +9,7 @@ from planner.api.training import Given
 from planner.base.errors import InputError
 from planner.base.units import GBIT
 from planner.choices.choice import real
-from planner.hardware.groups import MixedCluster, load_mixed
+from planner.hardware.groups import MachineGroup, MixedCluster, load_mixed
 from planner.layouts import Layouts
 from planner.models import Transformer
 from planner.question import check_tokens, load_setup, search_request, whole
@@ -78,12 +78,19 @@ def training_on_sites(
     return Answer("", record, sites_view(case, record))
 
 
+def _peak_flops(group: MachineGroup) -> float:
+    peak = group.cluster.accelerator.peak_flops
+    return group.gpus * max(peak.get("bf16", 0.0), peak.get("fp16", 0.0))
+
+
 def question(mixed: MixedCluster, model: Transformer | str, batch: int, framework: str | None = None) -> MixedQuestion:
-    """The question of a search on groups: their setups, under one framework, the first group's where none is named.
+    """The question of a search on groups: their setups, under one framework.
+
+    Where none is named it is that of the group with the most FLOP/s in 16 bits.
 
     Raises InputError if the groups' usual precisions differ; UnknownNameError and FileFormatError as `load_setup`.
     """
-    name = framework or mixed.groups[0].cluster.framework
+    name = framework or max(mixed.groups, key=_peak_flops).cluster.framework
     held = [search_request(load_setup(model, g.cluster, framework=name), gpus=g.gpus) for g in mixed.groups]
     precisions = sorted({request.precision.name.lower() for _, request in held})
     if len(precisions) > 1:

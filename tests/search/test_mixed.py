@@ -267,3 +267,12 @@ def test_a_pipeline_is_looked_for_up_to_half_as_slow_again_as_the_fastest_way_so
     ways = mixed_ways(asked)
     assert asked_under == [6.0]
     assert [way.name for way in ways] == ["replicas", "pipeline", "one group", "one group"]
+
+
+def test_the_framework_is_the_strongest_groups(tmp_path):
+    """H100 beside as many A100, in either order of the file: Megatron-Core, as on H100 alone."""
+    for groups in ([("dgx-h100", 8), ("dgx-a100-80gb", 8)], [("dgx-a100-80gb", 8), ("dgx-h100", 8)]):
+        asked = question(load_mixed(file_of(tmp_path / "m.toml", *groups)), "gpt2", 32)
+        assert {s.framework.name for s in asked.setups} == {"megatron-core"}
+    many = question(load_mixed(file_of(tmp_path / "m.toml", ("dgx-h100", 8), ("dgx-a100-80gb", 64))), "gpt2", 96)
+    assert {s.framework.name for s in many.setups} == {"megatron-lm"}
