@@ -43,7 +43,8 @@ def run_of_megatron(
 ) -> ExistingRun:
     """The run of Megatron-LM's arguments on a cluster by name; known: as `megatron_run` takes it, and raises."""
     hardware = load_cluster(cluster, network=network)
-    return megatron_run(text, hardware, load_framework(framework or hardware.framework), **known)
+    profile = framework or get_target("megatron").profile_on(hardware)
+    return megatron_run(text, hardware, load_framework(profile), **known)
 
 
 def review_deepspeed(
@@ -58,8 +59,9 @@ def review_deepspeed(
         raise InputError("MODEL is missing; DeepSpeed's configuration has no model: name it")
     if gpus is None:
         raise InputError("--gpus is missing; DeepSpeed's configuration doesn't say how many GPUs the job has")
-    setup = load_setup(model, cluster, network=network, framework=framework, seq_len=seq_len)
-    return _answer(deepspeed_run(path, setup, gpus=gpus, **python), get_target("deepspeed"))
+    target = get_target("deepspeed")
+    setup = load_setup(model, cluster, network=network, framework=framework or target.profile, seq_len=seq_len)
+    return _answer(deepspeed_run(path, setup, gpus=gpus, **python), target)
 
 
 def _answer(run: ExistingRun, target: Target) -> Answer:
@@ -76,8 +78,9 @@ def _review(run: ExistingRun, target: Target) -> Review:
     own = timed_estimate(setup, run.layouts)
     row = run.layouts.row(0)
     same = {name: row[name] for name in SHARED}
+    same |= {"zero": (0, 1, 2, 3)} if row["zero"] > 1 else {}  # what Megatron-LM is held to is less, unless asked for
     held, request = held_request(
-        run.profile, target.name, gpus=int(run.layouts.gpus[0]), batch=row["global_batch"],
+        replace(run.profile, export=target.name), gpus=int(run.layouts.gpus[0]), batch=row["global_batch"],
         precision=row["precision"], allow_offload=row["offload_optimizer"], **same,
     )  # fmt: skip
     found = recommend(held, **request.question, top=1, plainest=True)

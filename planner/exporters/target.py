@@ -208,11 +208,16 @@ class Target(ABC):
         """A search's choices that the framework can run, within what the user has settled (`fixed`)."""
         return fixed
 
+    def profile_on(self, cluster: Cluster) -> str:
+        """Its own profile on a cluster."""
+        usual = self.cluster_first and family(load_framework(cluster.framework)) == self.family
+        return cluster.framework if usual else self.profile
+
     def own(self, setup: Setup) -> Setup:
         """The setup, under its own profile where the framework is of another family; an anchor moves that too."""
         if family(setup.framework) in (self.family, OWN_FILE):
             return setup
-        own = load_framework(self.profile)
+        own = load_framework(self.profile_on(setup.cluster))
         if isinstance(setup, AnchoredSetup):
             own = moved_framework(own, setup.anchor.update.shift)
         return replace(setup, framework=own)

@@ -1,10 +1,12 @@
 """A file's prediction is its own framework's: made with that profile, named, and never mixed with an anchor's."""
 
 import json
+import re
 
 import pytest
 
-from planner import Cluster, Model, estimate
+from planner import Cluster, Model, estimate, recommend
+from planner.api.existing_run import review_deepspeed, review_megatron
 from planner.base.files import shipped_folder
 from planner.base.units import format_seconds
 from planner.calibration.anchor import anchor
@@ -108,3 +110,40 @@ def test_an_anchor_moves_another_frameworks_figures_too():
     assert other.framework == moved_framework(load_framework("fsdp"), found.update.shift)
     assert other.framework != load_framework("fsdp")
     assert other.cluster == found.anchored(plain).cluster
+
+
+def told(text):
+    """The step that a file's top predicts."""
+    return re.search(r"Predicted with profile (\S+): (.+?) per step", text).groups()
+
+
+@pytest.mark.parametrize(("cluster", "profile"), [("dgx-h100", "megatron-core"), ("rtx-4090-server", "fsdp")])
+def test_what_is_exported_and_read_back_has_the_same_estimate(cluster, profile, tmp_path):
+    """By default, and whatever profile the cluster has: Megatron-LM's file has Megatron's seconds, DeepSpeed's its own.
+
+    The best that each can run is what `recommend --framework` finds: no ZeRO 3 of Megatron's, no sequence parallelism
+    of DeepSpeed's.
+    """
+    asked = {"cluster": cluster, "gpus": 8, "batch": 32}
+    plan = recommend(Model("gpt2-medium"), **asked)
+    assert plan.setup.framework.name == profile
+    plan.best.export("megatron", tmp_path / "launch.sh")
+    plan.best.export("deepspeed", tmp_path / "ds.json")
+    own = {"network": None, "framework": None, "gpus": 8, "attention": plan.best.layout["attention"]}
+    row = export_plan(plan.best.as_plan(), get_target("deepspeed")).layouts.row(0)
+    python = {"model": "gpt2-medium", "seq_len": None, "pp": row["pp"], "ep": 1, "recompute": row["recompute"]}
+    runs = {
+        "megatron": review_megatron((tmp_path / "launch.sh").read_text(), cluster, model=None, vocab=None, **own),
+        "deepspeed": review_deepspeed(tmp_path / "ds.json", cluster, **own, **python),
+    }
+    for to, name in (("megatron", "launch.sh"), ("deepspeed", "ds.json")):
+        record, (named, seconds) = runs[to].record, told((tmp_path / name).read_text())
+        assert named == OWN[to]
+        assert record["framework"] == named
+        assert format_seconds(record["step_time_s"]) == seconds
+        best = recommend(Model("gpt2-medium"), **asked, framework=to, zero=None).best
+        assert best.setup.framework.name == named
+        found = record["best_runnable"]
+        assert found["step_time_s"] == pytest.approx(best.step_time_s, rel=0.03)
+        assert found["layout"]["zero"] < 2 or to == "deepspeed"
+        assert not found["layout"]["sequence_parallel"] or to == "megatron"
