@@ -49,9 +49,8 @@ def training_on_sites(
     for rate in gbit:
         real("gbit", rate, least=1e-3, most=1e6)
     real("latency_ms", latency_ms, least=0, most=1e4)
-    real("overlap_steps", overlap_steps, least=0, most=1e4)
     whole("global_batch", batch)
-    whole("sync_every", sync_every, most=10**6)
+    real("overlap_steps", overlap_steps, least=0, most=float(whole("sync_every", sync_every, most=10**6)))
     if bits not in BITS:
         raise InputError(f"bits is {bits}; allowed: {', '.join(map(str, BITS))}")
     layers = int(setup.model.num_layers)

@@ -56,9 +56,11 @@ def sites_text(sites: Sites) -> str:
     """How many GPUs each site has and how they are joined."""
     gpus, rates = (list(dict.fromkeys(x)) for x in (sites.gpus, sites.bytes_per_s))
     each = (
-        f"{len(sites.gpus)} sites of {gpus[0]:,}" if len(gpus) == 1 else f"sites of {', '.join(map(str, sites.gpus))}"
+        f"{len(sites.gpus)} site{'s' * (len(sites.gpus) > 1)} of {gpus[0]:,}"
+        if len(gpus) == 1
+        else f"sites of {', '.join(map(str, sites.gpus))}"
     )
-    links = " ".join(f"{r / GBIT:g}" for r in (rates if len(rates) == 1 else sites.bytes_per_s))
+    links = ", ".join(f"{r / GBIT:g}" for r in (rates if len(rates) == 1 else sites.bytes_per_s))
     return f"{each} GPUs, links of {links} Gb/s, {sites.latency_s * 1e3:g} ms one way"
 
 
@@ -78,7 +80,7 @@ def sites_view(case: SitesCase, r: Mapping[str, Any]) -> RenderableType:
             continue
         cost = [count_text(w["cost_usd"])] if priced else []
         days = "never ends" if w["days"] is None else f"{w['days']:,.1f}"
-        gbit = "none" if w["enough_gbit_per_s"] is None else f"{w['enough_gbit_per_s']:.3g}" if w["sites"] > 1 else "-"
+        gbit = "-" if w["sites"] == 1 else _gbit(w["enough_gbit_per_s"])
         table.add_row(
             w["way"], f"{w['gpus']:,}", f"{w['step_time_s']:.4g} s", f"{w['compute_s'] / w['step_time_s']:.0%}",
             f"{w['loss_ratio'] - 1:+.2%}", f"x {w['tokens_ratio']:.3g}", days, *cost, gbit, w["layout_text"],
@@ -87,6 +89,10 @@ def sites_view(case: SitesCase, r: Mapping[str, Any]) -> RenderableType:
         Text(head, style="bold"), "", table, "", Text("Law", style="bold"), *_laws(case, r), "",
         Text("Assumed", style="bold"), *_assumed(case, r), "", assumption_lines(case.assumptions),
     )  # fmt: skip
+
+
+def _gbit(value: float | None) -> str:
+    return "none" if value is None else f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
 
 
 def _laws(case: SitesCase, r: Mapping[str, Any]) -> list[str]:

@@ -190,6 +190,7 @@ def test_the_square_cube_law():
     ({"sites": []}, "sites are 0"), ({"gbit": [1.0, 2.0, 3.0]}, "gbit has 3 values for 2 sites"),
     ({"gbit": [0.0]}, "gbit is 0"), ({"latency_ms": float("nan")}, "latency_ms is nan"), ({"bits": 5}, "bits is 5"),
     ({"sync_every": 0}, "sync_every is 0"), ({"shares": 33}, "shares is 33"), ({"overlap_steps": -1}, "overlap_steps"),
+    ({"overlap_steps": 31.0, "sync_every": 30}, "overlap_steps is 31"),
     ({"batch": 255}, "global batch is 255"), ({"sites": [16, 0]}, "sites is 0"),
 ])  # fmt: skip
 def test_bad_input_is_one_clear_line(wrong, says):
