@@ -160,7 +160,8 @@ def _curve(axis: Any, r: Mapping[str, Any]) -> None:
     x, y = [p["value"] for p in r["curve"]], [p["step_time_s"] for p in r["curve"]]
     axis.plot(x, y, marker="o", markersize=4, color=BLUE)
     axis.axhspan(y[-1], 1.05 * y[-1], color="#e8f1ea", label="within 5 % of the fastest")
-    axis.axvline(r["enough"], color="#2e6b3f", linestyle="--", linewidth=1.2, label=f"enough: {r['enough']:,.4g}")
+    enough = f"enough: {_value(r['enough'], r['unit'])}"
+    axis.axvline(r["enough"], color="#2e6b3f", linestyle="--", linewidth=1.2, label=enough)
     letters: dict[str, str] = {}
     for p in r["curve"]:
         letter = letters.setdefault(p["layout_text"], chr(ord("a") + len(letters)))
@@ -168,6 +169,6 @@ def _curve(axis: Any, r: Mapping[str, Any]) -> None:
     for text, letter in letters.items():
         axis.plot([], [], " ", label=f"{letter}  {text}")
     axis.set(xlabel=f"{r['along']} ({r['unit']})", ylabel="seconds per step")
-    axis.legend(fontsize=7, frameon=False, handlelength=1.2)
+    axis.legend(fontsize=7, framealpha=0.9, edgecolor="none", handlelength=1.2)  # over the line that it would hide in
     ruled(axis.xaxis, x)
     ruled(axis.yaxis, y)

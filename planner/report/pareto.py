@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -199,6 +200,8 @@ def _numbers(figure: Any, axes: Any, grid: CaseGrid, unit: str) -> list[Any]:
     norm = LogNorm(low, high) if low > 0 and high / low > COLOURS_LOG_FROM else Normalize(low, high)
     image = axes.imshow(cells, origin="lower", aspect="auto", cmap="viridis", norm=norm)
     figure.colorbar(image, ax=axes, label=label(grid.value, unit), shrink=0.9)
+    spread = (high - low) / max(abs(high), abs(low), 1e-300)
+    digits = 3 if spread == 0 else min(max(3, 2 - math.floor(math.log10(spread))), 6)  # so that colours have numbers
     if max(cells.shape) <= MOST_LABELLED:
         for (row, column), value in np.ndenumerate(cells):
             if np.isfinite(value):
@@ -206,7 +209,7 @@ def _numbers(figure: Any, axes: Any, grid: CaseGrid, unit: str) -> list[Any]:
                 axes.text(
                     column,
                     row,
-                    f"{value:.3g}",
+                    f"{value:.{digits}g}",
                     ha="center",
                     va="center",
                     fontsize=7,
