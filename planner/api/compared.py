@@ -10,6 +10,7 @@ from planner.api.existing_run import run_of_megatron
 from planner.plan_file import read_plan
 from planner.question import one_layout
 from planner.report.difference import difference_record, plans_view
+from planner.report.imported import OF_IT, left_out_lines
 from planner.report.plots import draw_layouts, draw_rows
 from planner.report.records import estimate_record
 from planner.report.simulations import comparison_record, comparison_view, split_record, split_view
@@ -93,6 +94,7 @@ def check_megatron(
         more = after["memory_gib"] - earlier["memory_gib"]
         lines.append(f"before ({old}): {_line(earlier)}")
         lines.append(f"change: {gain:+.1%} tokens per second, {more:+.1f} GiB per GPU")
+    lines += [f"{OF_IT}{note}" for note in after["assumed"]] + left_out_lines(after["unknown"], after["ignored"])
     if not fits:
         lines.append(f"It may run out of memory: at least {fit_chance:.0%} is asked for.")
     return Checked("", record, "\n".join(lines), fits=fits)
@@ -103,7 +105,8 @@ def _launch_figures(text: str, cluster: str, **known: Any) -> dict[str, Any]:
     own = estimate_record(timed_estimate(run.setup, run.layouts), 0, run.setup.cluster)
     said = {"layout": layout_text(own["layout"]), "global_batch": own["layout"]["global_batch"]}
     kept = {name: own[name] for name in ("step_time_s", "mfu", "tokens_per_s_per_gpu", "memory_gib", "fit_chance")}
-    return said | kept | {"mfu_text": mfu_text(own["mfu"], run.setup.model)}
+    heard = {"assumed": list(run.notes), "unknown": list(run.unknown), "ignored": run.ignored}
+    return said | kept | {"mfu_text": mfu_text(own["mfu"], run.setup.model)} | heard
 
 
 def _line(f: dict[str, Any]) -> str:

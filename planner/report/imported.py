@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from planner.step.estimate import Estimate
 
 MOST_SHOWN = 5
+OF_IT = "Of the configuration: "
+"""Before what was assumed."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,13 +40,15 @@ class Review:
 
 def review_view(review: Review, run: RenderableType) -> RenderableType:
     """The run in full, beside the best, what to change first, and what was assumed."""
-    notes = [Text(f"Of the configuration: {note}") for note in review.asked.notes]
+    notes = [Text(f"{OF_IT}{note}") for note in review.asked.notes]
     lines: list[RenderableType] = [*notes, *([""] if notes else []), run, "", *_beside(review), "", *_first(review)]
-    if review.asked.unknown:
-        lines.append(Text(f"Not understood, and left out: {' '.join(review.asked.unknown)}"))
-    if review.asked.ignored:
-        lines.append(Text(f"{review.asked.ignored} more change neither time nor memory."))
-    return stacked(*lines)
+    return stacked(*lines, *map(Text, left_out_lines(review.asked.unknown, review.asked.ignored)))
+
+
+def left_out_lines(unknown: Sequence[str], ignored: int) -> list[str]:
+    """What of a configuration was not understood, and how many settings don't matter."""
+    lines = [f"Not understood, and left out: {' '.join(unknown)}"] if unknown else []
+    return lines + ([f"{ignored} more change neither time nor memory."] if ignored else [])
 
 
 def review_record(review: Review, cluster: Cluster) -> dict[str, Any]:

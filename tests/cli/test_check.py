@@ -56,6 +56,24 @@ def test_a_run_that_may_not_fit_ends_with_one(repository):
     assert check(repository, "--fit-chance", "0").exit_code == 0
 
 
+def test_what_was_not_understood_is_said_as_estimate_says_it(repository):
+    """A misspelt argument is not read, so that tp is 1; in continuous integration nobody would see it."""
+    text = SCRIPT.format(micro=1).replace("--tensor-model-parallel-size", "--tensor-model-parallel-siz")
+    repository.write_text(text.replace("--vocab-size 32000", "--foo-bar --lr 0.1"))
+    said, told = check(repository).stdout, json.loads(check(repository, "--against", "HEAD", "--json").stdout)
+    whole = CliRunner().invoke(app, ["estimate", "--megatron-args", f"@{repository}", "--cluster", "dgx-h100"]).stdout
+    lines = ["Not understood, and left out: --foo-bar --tensor-model-parallel-siz"]
+    lines.append(f"{told['after']['ignored']} more change neither time nor memory.")
+    lines += [f"Of the configuration: {note}" for note in told["after"]["assumed"]]
+    assert len(lines) == 3
+    for line in lines:
+        assert line in " ".join(said.split())
+        assert line in " ".join(whole.split())
+    assert "vocabulary" in told["after"]["assumed"][0]
+    assert told["after"]["unknown"] == ["--foo-bar", "--tensor-model-parallel-siz"]
+    assert (told["before"]["unknown"], told["before"]["assumed"]) == ([], [])
+
+
 @pytest.mark.parametrize("revision", ["nowhere", "-x", "HEAD:elsewhere", "HEAD~1"])
 def test_a_revision_without_the_file_is_named(repository, revision):
     done = check(repository, f"--against={revision}")
