@@ -100,3 +100,17 @@ def test_what_is_a_path_stays_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_another_model_is_not_taken_for_one(unknown: str):
     with pytest.raises(UnknownNameError, match="unknown model"):
         load_model(unknown)
+
+
+@pytest.mark.parametrize(
+    ("count", "name", "said"),
+    [
+        (8, "zzz", "allowed: " + ", ".join(f"name{i:02}" for i in range(8)) + "."),
+        (9, "name04x", "nearest: name04, "),
+        (9, "zzz", "known: " + ", ".join(f"name{i:02}" for i in range(9)) + "."),
+        (40, "zzz", "name39."),
+        (41, "zzz", "known: name00, name01, name02, name03, name04, name05, name06, name07 and 33 more."),
+    ],
+)
+def test_names_are_said_to_be_near_only_where_they_are(count: int, name: str, said: str):
+    assert said in str(UnknownNameError("thing", name, [f"name{i:02}" for i in range(count)]))
