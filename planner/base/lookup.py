@@ -1,7 +1,7 @@
 """Names as people write them: `Llama 3.1 8B`, `llama-3.1-8b` and `meta-llama/Llama-3.1-8B-Instruct` are one."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 
 # What hubs add to a model's name without changing its sizes: its maker; how it was tuned, its context, its release, its
 # format.
@@ -26,15 +26,19 @@ def same_name(name: str, known: Iterable[str]) -> str | None:
     return found
 
 
-def server_of(gpu: str, known: Iterable[str]) -> str | None:
-    """The one cluster whose name has this GPU in it: `h100` is `dgx-h100`, `4090` is `rtx-4090-server`; or None.
+def servers_of(gpu: str, known: Collection[str], has: Callable[[str], object]) -> list[str]:
+    """The cluster that has this GPU: `h100` is `dgx-h100`, `rtx 4090` is `rtx-4090-server`; or all that may be meant.
 
-    Servers that a GPU's maker sells (DGX, HGX) come before others. `a100` is two of them, so it is none.
+    has: a cluster's GPU, asked where no cluster's name has the words: `h100-sxm`. Servers that a GPU's maker sells
+    (DGX, HGX) come before others. `a100` is two of them, so all that are named by it are given.
     """
-    wanted = gpu.strip().lower()
-    having = [name for name in known if wanted in name.split("-") and not (wanted.isdigit() and len(wanted) < 4)]
-    own = [name for name in having if name.startswith(("dgx-", "hgx-"))] or having
-    return own[0] if len(own) == 1 else None
+    wanted = set(re.split(r"[-_ ]+", gpu.strip().lower()))
+    if all(len(word) < 4 and word.isdigit() for word in wanted):
+        return []
+    having = [name for name in known if wanted <= set(name.split("-"))]
+    having = having or [name for name in known if _letters(str(has(name))) == _letters(gpu.strip())]
+    own = [name for name in having if name.startswith(("dgx-", "hgx-"))]
+    return own if len(own) == 1 else having
 
 
 def _letters(name: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from planner.base.errors import FileFormatError, UnknownNameError, shown
 from planner.base.files import is_path, read_toml, shipped_folder, validate
-from planner.base.lookup import same_name, server_of
+from planner.base.lookup import same_name, servers_of
 from planner.hardware.declared import Declared, declared
 
 Changes = Mapping[str, Any]
@@ -111,7 +111,8 @@ def _path(kind: str, name: str, beside: Path | None) -> Path:
     known = profile_names(kind)
     found = same_name(name, known)
     if found is None and kind == "clusters":
-        found = server_of(name, known)
+        servers = servers_of(name, known, lambda cluster: _read_once(files[cluster]).get("accelerator"))
+        found, known = (servers[0], known) if len(servers) == 1 else (None, servers or known)
     if found is None:
         raise UnknownNameError(kind.removesuffix("s"), name, known, "Or give a TOML file of your own.")
     return files[found]

@@ -11,8 +11,7 @@ import pytest
 from typer.models import ArgumentInfo, OptionInfo
 from typer.testing import CliRunner
 
-from planner.base.errors import InputError, PlannerError
-from planner.base.lookup import server_of
+from planner.base.errors import InputError, PlannerError, UnknownNameError
 from planner.cli import app, application
 from planner.hardware import load_cluster, profile_names
 from tests.commands import planner
@@ -95,7 +94,11 @@ def test_a_command_for_one_layout_takes_the_cluster_as_a_word(command):
         (["gpt2", "h100", "-8"], "No such option: -8"),
         (["gpt2", "h100"], "--gpus is missing"),
         (["gpt2"], "--cluster is missing"),
-        (["gpt2", "a100", "8"], "unknown cluster 'a100'; nearest: "),
+        (
+            ["gpt2", "a100", "8"],
+            "unknown cluster 'a100'; allowed: a100-pcie, a100-roce, dgx-a100-40gb, dgx-a100-80gb, ",
+        ),
+        (["gpt2", "v100-sxm-32gb", "8"], "unknown cluster 'v100-sxm-32gb'; allowed: dgx-1-v100, dgx-2-v100, jean-zay"),
     ],
 )
 def test_what_is_said_of_wrong_words(words, said):
@@ -106,14 +109,23 @@ def test_what_is_said_of_wrong_words(words, said):
 
 
 def test_a_gpu_names_its_makers_own_server_or_the_only_one_that_has_it():
-    known = profile_names("clusters")
     for gpu, server in (
         ("h100", "dgx-h100"), ("H200", "dgx-h200"), ("h20", "hgx-h20"), ("gb200", "gb200-nvl72"),
-        ("mi300x", "mi300x-server"), ("l4", "l4-pcie"), ("a100", None), ("v100", None), ("", None),
-        ("1", None), ("2", None), ("4090", "rtx-4090-server"),
+        ("mi300x", "mi300x-server"), ("l4", "l4-pcie"), ("4090", "rtx-4090-server"), ("RTX 4090", "rtx-4090-server"),
+        ("a100-40gb", "dgx-a100-40gb"), ("a100-80gb", "dgx-a100-80gb"), ("h100-sxm", "dgx-h100"),
+        ("a100-sxm-40gb", "dgx-a100-40gb"), ("h100-sxm-96gb", "grand-teton-h100"), ("cpu-generic", "workstation-cpu"),
     ):  # fmt: skip
-        assert server_of(gpu, known) == server
-    assert load_cluster("h100") == load_cluster("dgx-h100")
+        assert load_cluster(gpu) == load_cluster(server)
+    for gpu in ("", "1", "2", "a100", "v100"):
+        with pytest.raises(UnknownNameError):
+            load_cluster(gpu)
+
+
+def test_every_gpu_of_a_cluster_names_one_that_has_it():
+    """A GPU as `planner clusters` names it; but for the V100, which two of NVIDIA's own servers have."""
+    gpus = {load_cluster(name).accelerator.name for name in profile_names("clusters")}
+    for gpu in gpus - {"v100-sxm-32gb"}:
+        assert load_cluster(gpu).accelerator.name == gpu
 
 
 NETWORK = ("network", "gpt2", "h100", "16")
