@@ -97,7 +97,9 @@ def batch_of_tokens(name: str, tokens: float, seq_len: int, ranks: int = 1) -> i
     """
     sequences = tokens / float(seq_len)
     if not 1.0 <= sequences <= LARGEST:
-        raise InputError(f"{name} is {tokens:g}; allowed: from one sequence of {seq_len} to {LARGEST:,}")
+        raise InputError(
+            f"{name} is {tokens:g}; allowed: from one sequence of {seq_len} tokens to {LARGEST:,} sequences"
+        )
     if sequences.is_integer() and tokens % 1000:
         return int(sequences)
     odd = ranks // (ranks & -ranks) if ranks > 0 else 1

@@ -12,7 +12,7 @@ import typer
 from planner.base.errors import InputError
 from planner.choices.choice import Choice, number, parsed
 from planner.choices.enumerations import names
-from planner.choices.table import CHOICES, NUMERICS, SETTLED, SHARED
+from planner.choices.table import CHOICES, DEGREES, NUMERICS, SETTLED, SHARED
 from planner.cli import completion
 from planner.cli.unfold import Command, in_place_of, unfolded, with_signature
 
@@ -40,7 +40,12 @@ def filling(gpus: int | None, choices: dict[str, Any]) -> dict[str, Any]:
         return choices
     each = max(choices["tp"] * choices["pp"] * choices["cp"], 1)
     if gpus < 1 or gpus % each or choices["dp"] not in (1, gpus // each):
-        raise InputError(f"gpus is {gpus}; allowed: dp x tp x pp x cp, here dp x {each}")
+        if gpus < 1:
+            raise InputError(f"gpus is {gpus}; allowed: a whole number from 1")
+        given = {name: choices[name] for name in DEGREES if choices[name] != 1}
+        said = f"{' x '.join(given)} is {' x '.join(map(str, given.values()))}"
+        rule = "what divides gpus" if choices["dp"] == 1 else "dp x tp x pp x cp = gpus"
+        raise InputError(f"{said}; allowed: {rule}, here {gpus}")
     return choices | {"dp": gpus // each}
 
 

@@ -92,8 +92,12 @@ def test_a_deepspeed_run_is_read(tmp_path):
 
 BAD = [
     ([], "MODEL is missing; give it, or an existing run"),
-    (["llama3-8b", "--global-batch", "8", "--gpus", "8", "--tp", "3"], "gpus is 8; allowed: dp x tp x pp x cp, here"),
-    (["llama3-8b", "--global-batch", "8", "--gpus", "8", "--dp", "2", "--tp", "2"], "gpus is 8; allowed: dp x tp x pp"),
+    (["llama3-8b", "--global-batch", "8", "--gpus", "8", "--tp", "3"], "tp is 3; allowed: what divides gpus, here 8"),
+    (["llama3-8b", "--gpus", "12", "--tp", "5", "--pp", "2"], "tp x pp is 5 x 2; allowed: what divides gpus, here 12"),
+    (
+        ["llama3-8b", "--gpus", "8", "--dp", "2", "--tp", "2"],
+        "dp x tp is 2 x 2; allowed: dp x tp x pp x cp = gpus, here 8",
+    ),
     (["llama3-8b", "--global-batch", "8", "--vocab", "8"], "--vocab is for an existing run"),
     (["--megatron-args", RUN], "--gpus is missing"),
     (["--megatron-args", RUN, "--gpus", "64", "--tp", "4"], "--tp stands beside an existing run's configuration"),

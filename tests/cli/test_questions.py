@@ -5,6 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from planner.base.errors import InputError
 from planner.base.units import parse_count, parse_length
 from planner.cli import app
 from planner.cli.options import StepBatch
@@ -33,6 +34,14 @@ def test_a_batch_has_the_odd_factor_of_the_gpus_that_share_it(ranks, sequences):
     assert StepBatch(batch_tokens=4e6).sequences(8192, ranks) == sequences
     assert StepBatch().sequences(8192, ranks) == sequences
     assert StepBatch(global_batch=500).sequences(8192, ranks) == 500
+
+
+@pytest.mark.parametrize("tokens", [0.0, 1023.0, 1e7 * 1024 + 1024])
+def test_a_batch_of_too_few_or_too_many_tokens_is_told_its_limits_in_their_units(tokens):
+    assert StepBatch(batch_tokens=1024.0).sequences(1024) == 1
+    assert StepBatch(batch_tokens=1e7 * 1024).sequences(1024) > 0
+    with pytest.raises(InputError, match="allowed: from one sequence of 1024 tokens to 10,000,000 sequences"):
+        StepBatch(batch_tokens=tokens).sequences(1024)
 
 
 def test_no_pipeline_for_a_batch_that_replicas_can_share():
