@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import planner
 from planner.base.errors import InputError, PlannerError, UnknownNameError
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision
@@ -12,6 +13,7 @@ from planner.models import load_model
 from planner.question import load_setup, what_is_fixed
 from planner.search import recommend
 from planner.search.exclusion import without
+from planner.search.found import EQUAL
 from planner.search.request import Fixed
 from planner.search.why import TIE, Why, parse_wanted, why_not
 from planner.setup import Setup
@@ -222,6 +224,17 @@ def test_a_layout_that_takes_as_long_is_a_tie():
     assert answer.reason == "tie"
     assert answer.text.startswith(f"Slower by {share:.1%}: ")
     assert answer.text.endswith(" That is too close to tell apart.")
+
+
+def test_a_layout_that_is_no_faster_for_sure_is_passed_over_for_a_plainer_or_likelier_one():
+    answer = planner.recommend("llama-30b", "h100", gpus=32, batch=64).why("micro_batch=2").record
+    best, other = answer["best"], answer["layout"]
+    share = other["step_time_s"] / best["step_time_s"] - 1.0
+    assert -EQUAL <= share < -TIE
+    assert round(best["fit_chance"], 2) > round(other["fit_chance"], 2)
+    assert answer["reason"] == "tie"
+    assert answer["text"].startswith(f"It would be {-share:.1%} faster: ")
+    assert answer["text"].endswith("within 2.8% the plainest layout is taken, of these the likeliest to fit.")
 
 
 def test_what_the_framework_does_not_run():
