@@ -27,6 +27,7 @@ LEAST_STEPS = 3
 WARM = 0.1
 """An iteration this much beyond the median of the second half is still warming up."""
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f]")
+WITHOUT_BAR = ("{'loss': ", "{'train_runtime': ")
 UNITS = {"K": 1e3, "M": 1e6}
 # What a fact counts in, in SI: rates keep their name.
 PER_STEP = {"time_s": 1.0, "time_ms": 1e-3}
@@ -134,9 +135,9 @@ def read_log(path: Path) -> RunLog:
     """
     formats = log_formats()
     found = {name: _Found() for name in formats}
-    number = 0
+    number, no_bar = 0, False
     for line in _lines(path):
-        number += 1
+        number, no_bar = number + 1, no_bar or line.lstrip().startswith(WITHOUT_BAR)
         for name, log_format in formats.items():
             if not any(mark in line for mark in log_format.marks):
                 continue
@@ -149,6 +150,11 @@ def read_log(path: Path) -> RunLog:
                 break
     best = max(formats, key=lambda name: found[name].steps)
     its = found[best]
+    if not its.steps and no_bar:
+        needs = (
+            "its progress bar, which alone says what each step takes; allowed: a log with the bar (disable_tqdm=False)"
+        )
+        raise FileFormatError(f"{path}: has what Hugging Face's Trainer logs, but not {needs}")
     if not its.steps:
         names = ", ".join(formats)
         raise FileFormatError(f"{path}: none of its {number:,} lines is an iteration's; allowed: a log of {names}")

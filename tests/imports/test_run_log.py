@@ -128,6 +128,8 @@ def test_a_number_that_was_cut_off_does_not_count(tmp_path: Path) -> None:
         (b"\xff\xfe\xfa" * 100 + b"\n", "none of its 1 lines"),
         (b"9" * 300_000, "none of its 5 lines"),
         ((b"1/" * 100_000) + b" [", "none of its"),
+        (b"{'loss': 2.5, 'epoch': 0.1}\n" * 9, "its progress bar, which alone says what each step takes; allowed: "),
+        (b"\n{'train_runtime': 512.3, 'train_steps_per_second': 0.195}\n", "a log with the bar (disable_tqdm=False)"),
         (megatron(1, 2000.0).encode(), "a log of Megatron-LM or Megatron-Bridge with 1 iteration with a time"),
         (megatron(1, 0.0).encode() * 9, "none of its 9 lines"),
         (b"step:  1  loss:  1.0  tps: 1e999  tflops: 1e999  \n" * 9, "none of its 9 lines"),
