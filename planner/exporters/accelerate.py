@@ -65,10 +65,9 @@ class Accelerate(Target):
             f"micro_batch {row['micro_batch']}: the training script's; give it per_device_train_batch_size="
             f"{row['micro_batch']} and gradient_accumulation_steps={accumulated}"
         )
-        if row["attention"].startswith("flash"):
-            nearest.note(
-                f"attention {row['attention']}: the model's; load it with attn_implementation=flash_attention_2"
-            )
+        if (kernel := row["attention"]).startswith("flash"):
+            version = 3 if kernel == "flash3" else 2
+            nearest.note(f"attention {kernel}: the model's; load it with attn_implementation=flash_attention_{version}")
 
     def render(self, job: Job) -> str:
         """The YAML."""

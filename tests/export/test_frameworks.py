@@ -586,3 +586,11 @@ def test_processes_start_on_hosts_and_an_nvlink_domain_is_18_of_them(cluster, ho
     script, config = (export(to, a_plan).text for to in ("megatron", "accelerate"))
     assert f"NNODES=${{NNODES:-{hosts[0]}}}\nGPUS_PER_NODE=${{GPUS_PER_NODE:-{hosts[1]}}}\n" in script
     assert f"num_machines: {hosts[0]}\nnum_processes: 144\n" in config
+
+
+@pytest.mark.parametrize(("kernel", "version"), [("flash1", 2), ("flash2", 2), ("flash3", 3)])
+def test_accelerate_says_how_to_load_the_kernel_that_the_seconds_are_of(kernel, version):
+    one = plan(dp=64, zero=3, attention=kernel, global_batch=64)
+    assert any(
+        note.endswith(f"attn_implementation=flash_attention_{version}") for note in export("accelerate", one).notes
+    )
