@@ -18,7 +18,7 @@ from planner.base.errors import LayoutError, OutputError, UnknownNameError
 from planner.choices.pipeline_layout import parse_pipeline_layout, pipeline_layout_text
 from planner.exporters.plan_export import ALIASES, TARGETS, Export, export_plan, get_target
 from planner.hardware import load_cluster, load_framework, profile_names
-from planner.layouts import GradDtype, Layouts, OptimizerKind, Precision, Recompute, Split
+from planner.layouts import Attention, GradDtype, Layouts, OptimizerKind, Precision, Recompute, Split
 from planner.models import load_model
 from planner.plan_file import SavedPlan
 from planner.question import careful, load_setup, what_is_fixed
@@ -590,7 +590,7 @@ def test_processes_start_on_hosts_and_an_nvlink_domain_is_18_of_them(cluster, ho
 
 @pytest.mark.parametrize(("kernel", "version"), [("flash1", 2), ("flash2", 2), ("flash3", 3)])
 def test_accelerate_says_how_to_load_the_kernel_that_the_seconds_are_of(kernel, version):
-    one = plan(dp=64, zero=3, attention=kernel, global_batch=64)
+    one = plan(dp=64, zero=3, attention=Attention[kernel.upper()])
     assert any(
         note.endswith(f"attn_implementation=flash_attention_{version}") for note in export("accelerate", one).notes
     )
