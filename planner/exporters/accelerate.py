@@ -20,6 +20,7 @@ class Accelerate(Target):
     profile = "fsdp"
     family = "pytorch"
     version = "1.15.0"
+    unwritten = ("nvfp4",)
     suffix = ".yaml"
     adapters = "adapters are the training code's own, such as peft's"
 

@@ -21,6 +21,7 @@ class DeepSpeed(Target):
     profile = "megatron-deepspeed"
     family = "deepspeed"
     version = "0.19.8"
+    unwritten = ("fp8", "nvfp4")
     suffix = ".json"
     adapters = "adapters are the training code's own, such as peft's"
     mark = ""

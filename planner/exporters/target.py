@@ -173,6 +173,8 @@ class Target(ABC):
     """Whether the cluster's usual profile comes before, where it is of the family."""
     family: str
     """What `family` says of profiles whose figures its predictions may take."""
+    unwritten: tuple[str, ...] = ()
+    """Precisions that its file can't ask for, or that planner does not write."""
     takes_base = False
     """Whether its file builds on a recipe of the user's own."""
     mark = "#"
@@ -196,8 +198,12 @@ class Target(ABC):
         return {}
 
     # Most frameworks train whatever the user's own code builds.
-    def check_question(self, model: Transformer, precision: str, base: str | None = None) -> None:  # noqa: B027
+    def check_question(self, model: Transformer, precision: str, base: str | None = None) -> None:
         """Raises LayoutError, before a search, if the framework can run no layout of a model in a precision."""
+        if precision in self.unwritten:
+            raise LayoutError(
+                f"precision {precision}: planner writes none for {self.title}; recommend with --precision bf16"
+            )
 
     def check_training(self, text: str) -> None:
         """Raises LayoutError if adapters are asked for, and the framework has none."""

@@ -1,8 +1,8 @@
 """torchtitan since February 2026: a recipe in Python, a function that returns a `Trainer.Config`.
 
 Names and rules read in torchtitan 0.3.0: config/configs.py, trainer.py, distributed/pipeline_parallel.py,
-distributed/activation_checkpoint.py. A schedule that PyTorch has no name for is written beside the recipe: a CSV that
-its pipeline runtime loads.
+distributed/activation_checkpoint.py, components/quantization/float8.py. A schedule that PyTorch has no name for is
+written beside the recipe: a CSV that its pipeline runtime loads.
 """
 
 import re
@@ -25,6 +25,8 @@ NATIVE = {
     "zb-v": "ZBVZeroBubble",
     "dualpipev": "DualPipeV",
 }
+HALF = ("bf16", "fp8")
+"""Precisions whose weights are in bf16."""
 CHECKPOINTING = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
 
 
@@ -37,6 +39,7 @@ class Torchtitan(Target):
     family = "pytorch"
     version = "0.3.0"
     suffix = ".py"
+    unwritten = ("nvfp4",)
     takes_base = True
     adapters: str | None = "the recipe's model asks for it: give it a LoRAConverter (torchtitan, components/lora.py)"
     head_module = "lm_head"
@@ -46,7 +49,8 @@ class Torchtitan(Target):
     (tests/integration_tests/features.py), nor under torch.compile (pytorch/pytorch issue 161904)."""
 
     def check_question(self, model: Transformer, precision: str, base: str | None = None) -> None:
-        """A recipe to start from, bf16 or fp32."""
+        """A recipe to start from, in a precision that is written."""
+        super().check_question(model, precision)
         check_precision(precision)
         _base(model, base)
 
@@ -57,13 +61,17 @@ class Torchtitan(Target):
         one_copy = schedule.synchronous and schedule.copies == 1 and not schedule.sliced
         return whole and ranks and one_copy and (schedule.looped_placement or schedule.chunks == 2)
 
+    def narrow(self, model: Transformer) -> bool:
+        """Whether all products of a model's layers are trained in fp8 where it is asked for."""
+        return True
+
     def only(self, fixed: Fixed) -> Fixed:
         """Schedules that it names or loads from a CSV."""
         names = tuple(s.name for s in SCHEDULES.values() if s.quick and self.runs(s))
         return allowed(fixed, schedule=names, ulysses=(1,), recompute_layers=(0,), offload_layers=(0,))
 
     def adapt(self, nearest: Nearest) -> None:
-        """FSDP for ZeRO, PyTorch's schedules, bf16."""
+        """FSDP for ZeRO, PyTorch's schedules. In a pipeline ZeRO 1 is FSDP that gathers once a step ("never")."""
         row = nearest.row
         nearest.change("ulysses", 1, "it has no exchange of heads")
         nearest.change("capacity_factor", 0.0, "it drops no tokens")
@@ -79,16 +87,13 @@ class Torchtitan(Target):
         elif row["pp"] == 1:
             nearest.schedules(("1f1b",))
         check_precision(row["precision"])
-        if row["precision"] == "fp8":
-            nearest.change("precision", "bf16", "the recipe's model asks for it: give it a Float8LinearConverter")
+        if row["precision"] == "fp8" and (row["train"] != "full" or not self.narrow(nearest.setup.model)):
+            reason = "adapters come after it" if row["train"] != "full" else "its experts in fp8 are a prototype"
+            nearest.change("precision", "bf16", reason)
         if row["precision"] == "nvfp4":
             nearest.change("precision", "bf16", "the recipe's model asks for it: give it an NVFP4LinearConverter")
         if row["zero"] == 1 and row["pp"] == 1:
             nearest.change("zero", 2, "FSDP shards gradients with the optimizer's state")
-        elif row["zero"] == 1:
-            nearest.note(
-                "zero 1: FSDP shards parameters and gradients too, between steps; the pipeline gathers them once"
-            )
         if row["offload_optimizer"]:
             nearest.change("offload_fraction", 1.0, "it moves all or nothing")
             nearest.note("offload_optimizer: enable_cpu_offload keeps parameters and gradients in host memory too")
@@ -112,6 +117,7 @@ class Torchtitan(Target):
         row = job.row
         fields = parallel_fields(job, self.head_module)
         csv, parts = csv_path(job), compiled(job)
+        needed, narrowed = products(job, bool(parts))
         if csv is not None:
             fields["pipeline_parallel_schedule_csv"] = f'str(Path(__file__).with_name("{csv.name}"))'
         lines = [
@@ -119,6 +125,7 @@ class Torchtitan(Target):
             *USAGE.splitlines(),
             "",
             *(["from pathlib import Path", ""] if csv is not None else []),
+            *needed,
             f"from torchtitan.config import {'CompileConfig, ' if parts else ''}ParallelismConfig",
             "from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC  # noqa: F401",
             "from torchtitan.trainer import Trainer",
@@ -128,6 +135,7 @@ class Torchtitan(Target):
             "",
             f"def {name}() -> Trainer.Config:",
             "    config = base()",
+            *narrowed,
             f"    config.training.seq_len = {job.model.seq_len}",
             f"    config.training.global_batch_size = {row['global_batch']}",
             f"    config.training.local_batch_size = {local_batch(job)}",
@@ -188,6 +196,26 @@ def compiled(job: Job) -> str:
     if not job.framework.compiled_layers:
         return ""
     return '["model", "loss"]' if job.framework.entropy_forward_bytes <= 2.0 else '["model"]'
+
+
+def products(job: Job, compiled: bool) -> tuple[list[str], list[str]]:
+    """The recipe's lines for products in fp8, as torchtitan's own have them, or none in fp8: imports, statements."""
+    if job.row["precision"] != "fp8":
+        known = None if job.base is not None else registered(job.model)
+        if known is None or not known.narrow:
+            return [], []
+        source = f"from torchtitan.models.{known.module} import model_registry"
+        return [source], [f'    config.model_spec = model_registry("{known.flavor}")']
+    kept = '"lm_head", "router.gate"' if job.model.num_experts else '"lm_head"'
+    how = f"model_compile_enabled={compiled}"
+    converters = {"Float8LinearConverter": f"filter_fqns=[{kept}], {how}"}
+    converters |= {"Float8GroupedExpertsConverter": how} if job.model.num_experts else {}
+    return [f"from torchtitan.components.quantization import {', '.join(converters)}"], [
+        "    for converter in (",
+        *(f"        {name}.Config({fields})," for name, fields in converters.items()),
+        "    ):",
+        "        config.model_spec.model = converter.build().convert(config.model_spec.model)",
+    ]
 
 
 def native_schedule(row: dict[str, Any]) -> str:
@@ -254,12 +282,12 @@ def _base(model: Transformer, base: str | None) -> tuple[str, str]:
 
 def reduced_in(job: Job) -> str:
     """torchtitan's name of the number format in which replicas sum gradients."""
-    return "bfloat16" if job.row["precision"] == "bf16" and job.gradients[1] == "bf16" else "float32"
+    return "bfloat16" if job.row["precision"] in HALF and job.gradients[1] == "bf16" else "float32"
 
 
 def computed_in(row: dict[str, Any]) -> str:
     """torchtitan's name of the number format of the passes."""
-    return "bfloat16" if row["precision"] == "bf16" else "float32"
+    return "bfloat16" if row["precision"] in HALF else "float32"
 
 
 USAGE = """\
@@ -269,11 +297,15 @@ USAGE = """\
 
 @dataclass(frozen=True)
 class Registered:
-    """torchtitan's module of models, the function of its `config_registry`, and the flavor that TOML files name."""
+    """torchtitan's module of models, the function of its `config_registry`, and the flavor that TOML files name.
+
+    narrow: that function asks for products in fp8.
+    """
 
     module: str
     recipe: str
     flavor: str
+    narrow: bool = False
 
 
 _BY_SIZES = {tuple(known.pop("sizes")): Registered(**known) for known in map(dict, MODELS["torchtitan"])}

@@ -1,9 +1,14 @@
 """torchtitan before February 2026: a TOML job file. Keys read in torchtitan 0.2.2, config/job_config.py."""
 
+from planner.base.errors import LayoutError
 from planner.exporters import torchtitan
-from planner.exporters.target import Job, Nearest, comments, quoted
+from planner.exporters.target import Job, Nearest, Target, comments, quoted
 from planner.exporters.torchtitan import Torchtitan
 from planner.models import Transformer
+
+FLOAT8 = "quantize.linear.float8"
+FLOAT8_FIELDS = ('recipe_name = "rowwise"', 'filter_fqns = ["output"]')
+"""As 0.3's converter has them: its one recipe, and not the head."""
 
 
 class TorchtitanToml(Torchtitan):
@@ -19,9 +24,17 @@ class TorchtitanToml(Torchtitan):
     splits_backward = True
 
     def check_question(self, model: Transformer, precision: str, base: str | None = None) -> None:
-        """A model that it registers, bf16 or fp32."""
+        """A model that it registers, in a precision that is written."""
+        Target.check_question(self, model, precision)
         torchtitan.check_precision(precision)
+        if precision == "fp8" and not self.narrow(model):
+            has = f"precision fp8: experts ({model.name}) in fp8 are a prototype of torchtitan's before 0.3"
+            raise LayoutError(f"{has}; recommend with --precision bf16, or --framework torchtitan")
         torchtitan.registered(model)
+
+    def narrow(self, model: Transformer) -> bool:
+        """Not experts: a prototype, without pipelines and context parallelism."""
+        return not model.num_experts
 
     def adapt(self, nearest: Nearest) -> None:
         """Adapts as the recipe does, but replicas stand alone, and tensor parallelism brings sequence parallelism."""
@@ -51,6 +64,7 @@ class TorchtitanToml(Torchtitan):
             "[model]",
             f'name = "{known.module}"',
             f'flavor = "{known.flavor}"',
+            *([f'converters = ["{FLOAT8}"]', "", f"[{FLOAT8}]", *FLOAT8_FIELDS] if row["precision"] == "fp8" else []),
             "",
             "[training]",
             f"seq_len = {job.model.seq_len}",

@@ -62,6 +62,7 @@ PLANS = {
         "deepseek-v3-mtp", dp=16, ep=16, pp=4, virtual_stages=4, schedule="interleaved", layer_split=Split.LAST
     ),
     "replicas": lambda: plan("qwen2-1.5b", dp=8, zero=0),
+    "fp8": lambda: plan("llama3-8b", dp=16, zero=3, precision=Precision.FP8),
     "zero-bubble": lambda: plan("llama3-8b", dp=2, tp=2, pp=4, schedule="zb-h1"),
     "v": lambda: plan("llama3-8b", dp=2, tp=2, pp=4, virtual_stages=2, schedule="v-half"),
 }
@@ -335,6 +336,47 @@ def test_torchtitan_fields_are_published(any_plan, tmp_path):
         assert f'with_name("{file.name}")' in done.text
 
 
+def test_torchtitan_trains_in_fp8_where_the_plan_does():
+    """By its converters, with their published fields; experts too. What it can't write is not searched."""
+    for name, converters in (
+        ("fp8", ["Float8LinearConverter"]),
+        ("experts", ["Float8LinearConverter", "Float8GroupedExpertsConverter"]),
+    ):
+        done = export("torchtitan", PLANS[name](), base="my.recipes:base")
+        assert done.layouts.row(0)["precision"] == "fp8"
+        calls = {n.func.value.id: n for n in ast.walk(ast.parse(done.text))
+                 if isinstance(n, ast.Call) and getattr(n.func, "attr", "") == "Config"}  # fmt: skip
+        assert list(calls) == [c for c in converters if c in names("torchtitan", "quantization")]
+        assert f"from torchtitan.components.quantization import {', '.join(converters)}\n" in done.text
+        for converter, call in calls.items():
+            assert {keyword.arg for keyword in call.keywords} <= names("torchtitan", converter)
+        assert 'mixed_precision_param = "bfloat16"' in done.text
+    # 405B's own recipe asks for fp8: a plan in bf16 takes the model without it.
+    whole = export("torchtitan", plan("llama3-405b", dp=8, tp=8, pp=9, zero=1, layer_split=Split.BALANCED)).text
+    assert 'config.model_spec = model_registry("405B")' in whole
+    assert "from torchtitan.models.llama3 import model_registry" in whole
+    assert "model_registry" not in export("torchtitan", PLANS["fsdp"]()).text
+    qwen = plan("qwen3-30b-a3b", dp=16, ep=8, zero=2, precision=Precision.FP8)
+    assert export("torchtitan-toml", qwen).layouts.row(0)["precision"] == "bf16"
+    for to, model, precision in (
+        ("torchtitan", "llama3-8b", "nvfp4"), ("torchtitan-toml", "qwen3-30b-a3b", "fp8"),
+        ("deepspeed", "llama3-8b", "fp8"), ("accelerate", "llama3-8b", "nvfp4"),
+    ):  # fmt: skip
+        with pytest.raises(LayoutError, match=f"precision {precision}: .*recommend with --precision bf16"):
+            get_target(to).check_question(load_model(model), precision)
+
+
+def test_what_torchtitan_is_recommended_is_expressed():
+    """In a pipeline FSDP that gathers once a step is ZeRO 1: nothing of it is lost."""
+    asked = plan("llama3-8b", dp=4, pp=2, cp=2, zero=1)
+    for to in ("torchtitan", "torchtitan-toml"):
+        done = export(to, asked)
+        assert done.layouts.row(0) == asked.row
+        assert "fsdp_reshard_after_forward" in done.text
+        assert '"never"' in done.text
+        assert not any("zero" in note for note in done.notes)
+
+
 def test_torchtitan_writes_schedules_that_pytorch_has_no_name_for(tmp_path):
     done = export("torchtitan-toml", PLANS["v"](), path=tmp_path / "a b.toml")
     assert [p.name for p in done.companions] == ["a_b.schedule.csv"]
@@ -355,8 +397,11 @@ def test_compiled_layers_split_no_backward_pass(name):
 
 
 def test_torchtitan_toml_keys_are_published(tmp_path):
-    for name in ("interleaved", "balanced", "fsdp", "offload", "context", "latent", "zero-bubble"):
+    for name in ("interleaved", "balanced", "fsdp", "offload", "context", "latent", "zero-bubble", "fp8"):
         config = tomllib.loads(export("torchtitan-toml", PLANS[name](), path=tmp_path / "job.toml").text)
+        if name == "fp8":
+            assert config["model"]["converters"] == ["quantize.linear.float8"]
+            assert set(config["quantize"]["linear"]["float8"]) <= names("torchtitan-toml", "quantize.linear.float8")
         for table, content in config.items():
             assert set(content) <= names("torchtitan-toml", table)
 

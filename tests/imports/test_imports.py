@@ -665,6 +665,7 @@ TITAN = [
     ("llama3-8b", {"dp": 4, "cp": 2, "tp": 2, "zero": 3, "sequence_parallel": True, "offload_optimizer": True}),
     ("llama3-8b", {"dp": 4, "pp": 4, "zero": 1, "micro_batch": 2, "precision": Precision.FP32}),
     ("llama3-8b", {"dp": 4, "pp": 4, "zero": 1, "virtual_stages": 4, "schedule": "interleaved"}),
+    ("llama3-8b", {"dp": 16, "zero": 3, "precision": Precision.FP8}),
     ("llama3-8b", {"dp": 4, "pp": 2, "zero": 3, "virtual_stages": 4, "schedule": "breadth-first"}),
     ("llama3-70b", {"dp": 2, "tp": 8, "pp": 8, "zero": 1, "virtual_stages": 2, "schedule": "zb-v",
                     "sequence_parallel": True}),
@@ -691,7 +692,8 @@ def test_layouts_go_through_torchtitans_toml(tmp_path, model, choices):
     dp=SIZES, tp=SIZES, cp=st.sampled_from([1, 2]), pp=st.sampled_from([1, 2, 4]), zero=st.integers(0, 3),
     micro_batch=st.sampled_from([1, 2]), recompute=st.sampled_from([0, 1, 2]), dp_replicate=st.sampled_from([1, 2]),
     schedule=st.sampled_from(["1f1b", "gpipe", "interleaved", "breadth-first", "zb-v", "dualpipev"]),
-    virtual_stages=st.sampled_from([1, 2, 4]), precision=st.sampled_from([Precision.BF16, Precision.FP32]),
+    virtual_stages=st.sampled_from([1, 2, 4]),
+    precision=st.sampled_from([Precision.BF16, Precision.FP32, Precision.FP8]),
     layer_split=st.sampled_from([Split.EVEN, Split.BALANCED]),
 )  # fmt: skip
 def test_legal_layouts_go_through_torchtitans_toml(tmp_path_factory, **choices):
