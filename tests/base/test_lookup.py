@@ -20,8 +20,9 @@ MODELS = [*model_names(), *OTHER_NAMES]
 @pytest.mark.parametrize(
     ("written", "preset"),
     [
-        ("Llama 3.1 8B", "llama3-8b"),
-        ("meta-llama/Llama-3.1-70B-Instruct", "llama3-70b"),
+        ("Llama 3.1 8B", "llama3.1-8b"),
+        ("meta-llama/Llama-3.1-70B-Instruct", "llama3.1-70b"),
+        ("Llama-3.3-70B-Instruct", "llama3.1-70b"),
         ("llama-3-70b", "llama3-70b"),
         ("LLaMA-65B", "llama-65b"),
         ("Llama-2-7b-hf", "llama2-7b"),

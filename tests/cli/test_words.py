@@ -71,7 +71,7 @@ def test_a_folder_of_a_presets_name_is_not_taken_for_its_config(tmp_path):
 def test_a_presets_name_on_the_hub_is_no_file_whose_length_would_be_the_longest():
     answered = planner("estimate", "meta-llama/Llama-3.1-8B", "--cluster", "dgx-h100", "--dp", "8")
     assert answered.returncode == 0
-    assert answered.stdout.startswith("llama3-8b on 8 GPUs")
+    assert answered.stdout.startswith("llama3.1-8b on 8 GPUs")
     assert "max_position_embeddings" not in answered.stderr
 
 

@@ -562,7 +562,9 @@ def test_every_legal_layout_is_written_legally_or_refused(to, model, schedule, *
     ("name", "base", "scaling", "epsilon", "said"),
     [
         ("llama3-405b", "500000", "8", "1e-05", ()),
-        ("llama3-8b", "500000", None, "1e-05", ("scaling of rotary positions: planner doesn't know this model's",)),
+        ("llama3-8b", "500000", None, "1e-05", ()),
+        ("llama3.1-8b", "500000", "8", "1e-05", ()),
+        ("apertus-8b", "12000000", None, "1e-05", ("scaling of rotary positions: planner doesn't know",)),
         ("qwen3-8b", "1000000", None, "1e-06", ()),
         ("gpt3-2.7b", None, None, None, ("norms' epsilon: planner doesn't know this model's",)),
     ],
@@ -639,3 +641,9 @@ def test_accelerate_says_how_to_load_the_kernel_that_the_seconds_are_of(kernel, 
     assert any(
         note.endswith(f"attn_implementation=flash_attention_{version}") for note in export("accelerate", one).notes
     )
+
+
+def test_llama_3_1_starts_from_its_own_recipe():
+    for name, function in (("llama3-8b", "llama3_8b"), ("Llama-3.1-8B", "llama31_8b"), ("llama3.3-70b", "llama31_70b")):
+        text = export("megatron-bridge", plan(name, dp=8, tp=8)).text
+        assert f"import {function}_pretrain_config" in text
