@@ -119,10 +119,8 @@ def _head(
         head.append(f"The plan's own layout with profile {plan.setup.framework.name}: {own}")
         head.append(f"The best that {target.title} can run: planner recommend ... --framework {target.name}")
     if plan.anchored:
-        told = "The measured runs that it was anchored on are in these seconds"
-        head.append(
-            f"{told}, as in the plan." if same and plan.record else f"{told} no more: a plan's file does not have them."
-        )
+        kept = "with" if same and plan.record else "without"
+        head.append(f"These seconds are {kept} the measured runs that the plan was anchored on.")
     head += [f"NOT EXPRESSED: {note}." for note in nearest.notes]
     if fits:
         return tuple(head), ""

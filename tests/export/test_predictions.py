@@ -80,10 +80,10 @@ def test_seconds_with_an_anchor_stand_beside_no_others(tmp_path):
         for to in ("megatron", "accelerate")
     )
     assert f"Predicted with profile megatron-core: {twice} per step" in same
-    assert "that it was anchored on are in these seconds, as in the plan." in same
+    assert "These seconds are with the measured runs that the plan was anchored on." in same
     assert f"own layout with profile megatron-core: {once} per step" in other
     assert twice not in other
-    assert "anchored on are in these seconds no more" in other
+    assert "These seconds are without the measured runs that the plan was anchored on." in other
 
 
 def test_whose_code_a_profile_is_of(tmp_path):

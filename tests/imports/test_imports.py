@@ -511,6 +511,19 @@ def test_optimizers_and_gradients_go_through_megatron_arguments(framework, dtype
     assert ours.memory_bytes[0] == theirs.memory_bytes[0]
 
 
+def test_a_run_of_megatron_fsdp_is_told_of_what_it_can_change():
+    """It asked for ZeRO 3 itself, which Megatron-LM is else held not to run."""
+    from planner.api.existing_run import review_megatron
+
+    text = BASE + "--bf16 --use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params "
+    answer = review_megatron(
+        text + "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1", "dgx-h100",
+        model=None, network=None, framework=None, gpus=16, vocab=None, attention=None,
+    )  # fmt: skip
+    changes = {c["change"] for c in answer.record["single_changes"]}
+    assert {"recompute full -> none", "zero 3 -> 2"} <= changes
+
+
 def test_a_run_is_told_what_bf16_gradients_would_bring():
     from planner.api.existing_run import review_megatron
 
