@@ -48,7 +48,7 @@ def review_view(review: Review, run: RenderableType) -> RenderableType:
 def left_out_lines(unknown: Sequence[str], ignored: int) -> list[str]:
     """What of a configuration was not understood, and how many settings don't matter."""
     lines = [f"Not understood, and left out: {' '.join(unknown)}"] if unknown else []
-    return lines + ([f"{ignored} more change neither time nor memory."] if ignored else [])
+    return lines + ([f"{ignored} more settings change neither time nor memory."] if ignored else [])
 
 
 def review_record(review: Review, cluster: Cluster) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def _beside(review: Review) -> list[RenderableType]:
     if not review.run.fits[0]:
         out.append("  This run does not fit in memory; the best does.")
     elif gain < 0.005:
-        out.append("  This run is as good as the best, within 0.5 %.")
+        out.append("  This run is as fast, within 0.5 %. Of layouts too close to tell apart the plainest stands here.")
     else:
         out.append(f"  The best takes {gain:.1%} less time per step.")
     if review.asked.switches:
