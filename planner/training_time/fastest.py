@@ -265,13 +265,16 @@ def _thinned(front: Ints, along: Any, points: int) -> Ints:
 def every_choice(q: TrainingCase, request: Request, tried: Estimate, chosen: Ints) -> tuple[Estimate, int]:
     """The best of every choice at the accelerators and batches of some candidates, and how many were searched.
 
-    Tensor, pipeline and context ranks are those of the best candidates on as many accelerators with such a batch.
+    Tensor, pipeline and context ranks are those of the best candidates on as many accelerators with such a batch, and
+    of the chosen ones next to it in size: on an odd number of accelerators few candidates were tried.
     """
     layouts, best, searched = tried.layouts, [], 0
     sizes = np.stack([layouts.gpus, layouts.global_batch], axis=1)
-    for gpus, batch in np.unique(sizes[chosen], axis=0):
+    apart, place = np.unique(sizes[chosen], axis=0, return_inverse=True)
+    for i, (gpus, batch) in enumerate(apart):
         here = np.flatnonzero((sizes == (gpus, batch)).all(axis=1) & tried.fits)
-        near = layouts.take(here[np.argsort(tried.step_time_s[here], kind="stable")[:DEGREES_OF]])
+        quickest = here[np.argsort(tried.step_time_s[here], kind="stable")[:DEGREES_OF]]
+        near = layouts.take(np.concatenate([quickest, chosen[np.abs(place.ravel() - i) == 1]]))
         degrees: dict[str, Any] = {
             name: tuple(np.unique(getattr(near, name)).tolist()) for name in DEGREES if name != "dp"
         }

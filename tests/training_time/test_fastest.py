@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import planner
 from planner.base.errors import InputError, LayoutError, UnknownNameError
 from planner.base.units import DAY
 from planner.hardware import load_cluster, load_framework
@@ -108,6 +109,15 @@ def test_more_gpus_are_never_slower_at_the_optimum(fastest, gpus, more):
             == found.run.wall_s[np.isfinite(found.run.wall_s)][found.estimate.fits[np.isfinite(found.run.wall_s)]].min()
         )
     assert many.run.wall_s[many.best] <= 1.05 * few.run.wall_s[few.best]
+
+
+def test_a_point_on_an_odd_number_of_gpus_is_no_worse_than_its_neighbours():
+    """Few candidates have 208 GPUs, and only their ranks were searched there: it took 8 % more GPU-hours than 216."""
+    answer = planner.fastest("llama3-8b", "dgx-h100", tokens=1e12, max_gpus=512)
+    points = [p for p in answer.to_dict()["results"][0]["time_against_gpus"] if p["gpus"] >= 64]
+    hours = np.array([p["gpu_hours"] for p in points])
+    assert len(points) >= 4
+    assert np.all(hours[:-1] < 1.03 * hours[1:])
 
 
 def test_free_gpus_cost_their_hours(fastest):
