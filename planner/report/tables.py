@@ -130,8 +130,9 @@ def recommendation_view(
         if (j := found.roomiest) is not None and result.memory_bytes[j] < LESS * result.memory_bytes[i]:
             lines.append(f"  {_roomiest_line(result, i, j)}")
         lines += ["", _table(result, found.best, model), ""]
-        lines.append(Text("Fastest for each amount of memory", style="bold"))
-        front = found.front if len(found.front) <= 6 else found.front[[0, 1, 2, len(found.front) // 2, -2, -1]]
+        lines.append(Text("Fastest for each amount of memory, up to twice the best step", style="bold"))
+        front = found.front[result.step_time_s[found.front] <= 2.0 * result.step_time_s[found.front[0]]]
+        front = front if len(front) <= 6 else front[[0, 1, 2, len(front) // 2, -2, -1]]
         lines += [_table(result, front, model), ""]
     lines.append(Text("Why the rest lost", style="bold"))
     lines += [f"  {line}" for line in counted_lines(found) + reason_lines(found)]
