@@ -44,6 +44,13 @@ def gpus_text(gpus: int) -> str:
     return f"{gpus:,} GPU{'s' * (gpus != 1)}"
 
 
+def few_digits(value: float) -> str:
+    """Three digits, or all before the point: ``few_digits(1543.2) == "1,543"``, ``few_digits(56.64) == "56.6"``."""
+    if abs(value) >= 1e12:
+        return f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
 def format_bytes(size_bytes: float) -> str:
     """Bytes as GiB, MiB below a tenth of one, KiB below a tenth of that: ``format_bytes(2**30) == "1.00 GiB"``."""
     if 0.0 < abs(size_bytes) < 0.1 * MIB:

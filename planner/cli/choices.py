@@ -39,9 +39,9 @@ def filling(gpus: int | None, choices: dict[str, Any]) -> dict[str, Any]:
     if gpus is None:
         return choices
     each = max(choices["tp"] * choices["pp"] * choices["cp"], 1)
-    if gpus < 1 or gpus % each or choices["dp"] not in (1, gpus // each):
-        if gpus < 1:
-            raise InputError(f"gpus is {gpus}; allowed: a whole number from 1")
+    if gpus < 1:
+        raise InputError(f"gpus is {gpus}; allowed: a whole number from 1")
+    if gpus % each or choices["dp"] not in (1, gpus // each):
         given = {name: choices[name] for name in DEGREES if choices[name] != 1}
         said = f"{' x '.join(given)} is {' x '.join(map(str, given.values()))}"
         rule = "what divides gpus" if choices["dp"] == 1 else "dp x tp x pp x cp = gpus"

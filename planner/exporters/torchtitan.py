@@ -198,7 +198,7 @@ def compiled(job: Job) -> str:
     return '["model", "loss"]' if job.framework.entropy_forward_bytes <= 2.0 else '["model"]'
 
 
-def products(job: Job, compiled: bool) -> tuple[list[str], list[str]]:
+def products(job: Job, compiles: bool) -> tuple[list[str], list[str]]:
     """The recipe's lines for products in fp8, as torchtitan's own have them, or none in fp8: imports, statements."""
     if job.row["precision"] != "fp8":
         known = None if job.base is not None else registered(job.model)
@@ -207,7 +207,7 @@ def products(job: Job, compiled: bool) -> tuple[list[str], list[str]]:
         source = f"from torchtitan.models.{known.module} import model_registry"
         return [source], [f'    config.model_spec = model_registry("{known.flavor}")']
     kept = '"lm_head", "router.gate"' if job.model.num_experts else '"lm_head"'
-    how = f"model_compile_enabled={compiled}"
+    how = f"model_compile_enabled={compiles}"
     converters = {"Float8LinearConverter": f"filter_fqns=[{kept}], {how}"}
     converters |= {"Float8GroupedExpertsConverter": how} if job.model.num_experts else {}
     return [f"from torchtitan.components.quantization import {', '.join(converters)}"], [

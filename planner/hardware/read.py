@@ -112,7 +112,9 @@ def _path(kind: str, name: str, beside: Path | None) -> Path:
     found = same_name(name, known)
     if found is None and kind == "clusters":
         servers = servers_of(name, known, lambda cluster: _read_once(files[cluster]).get("accelerator"))
-        found, known = (servers[0], known) if len(servers) == 1 else (None, servers or known)
+        if len(servers) == 1:
+            return files[servers[0]]
+        known = servers or known
     if found is None:
         raise UnknownNameError(kind.removesuffix("s"), name, known, "Or give a TOML file of your own.")
     return files[found]

@@ -151,10 +151,9 @@ def read_log(path: Path) -> RunLog:
     best = max(formats, key=lambda name: found[name].steps)
     its = found[best]
     if not its.steps and no_bar:
-        needs = (
-            "its progress bar, which alone says what each step takes; allowed: a log with the bar (disable_tqdm=False)"
-        )
-        raise FileFormatError(f"{path}: has what Hugging Face's Trainer logs, but not {needs}")
+        lacks = "not its progress bar, which alone says what each step takes"
+        allowed = "allowed: a log with the bar (disable_tqdm=False)"
+        raise FileFormatError(f"{path}: has what Hugging Face's Trainer logs, but {lacks}; {allowed}")
     if not its.steps:
         names = ", ".join(formats)
         raise FileFormatError(f"{path}: none of its {number:,} lines is an iteration's; allowed: a log of {names}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from planner.base.units import GBIT, HOUR, gpus_text
+from planner.base.units import GBIT, HOUR, few_digits, gpus_text
 from planner.report.plain_table import plain_table, stacked
 from planner.report.plots import BLUE, bars, figure_of, ruled
 from planner.report.tables import layout_text
@@ -74,7 +74,7 @@ def _way(w: NetworkWay, case: NetworkCase) -> dict[str, Any]:
 
 
 def _value(value: float | None, unit: str) -> str:
-    return "-" if value is None else f"{value:,.3g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"
+    return "-" if value is None else f"{few_digits(value)} {unit}"
 
 
 def network_view(r: Mapping[str, Any]) -> RenderableType:

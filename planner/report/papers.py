@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from planner.base.units import few_digits
 from planner.report.plain_table import plain_table, stacked
 from planner.report.plots import RED, figure_of
 from planner.report.training import finite
@@ -35,11 +36,7 @@ HOW = (
 
 def number(value: float | None) -> str:
     """A figure in few digits; a dash for none."""
-    if value is None:
-        return "-"
-    if abs(value) >= 1e12:
-        return f"{value:.3g}"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return "-" if value is None else few_digits(value)
 
 
 def said(o: Outcome) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from planner.base.arrays import Array
-from planner.base.units import DAY, GIB
+from planner.base.units import DAY, GIB, few_digits
 from planner.report.tables import MEMORY, PARTS
 
 if TYPE_CHECKING:
@@ -54,8 +54,7 @@ def bars(
             [place + (k - (many - 1) / 2) * 0.8 / many for place in places], lengths, height=0.8 / many,
             color=SERIES[k] if many > 1 else colour, label=series[k] if series else None,
         )  # fmt: skip
-        texts = [f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}" for value in lengths]
-        axis.bar_label(drawn, texts, padding=4, fontsize=8)
+        axis.bar_label(drawn, [few_digits(value) for value in lengths], padding=4, fontsize=8)
     axis.set_yticks(range(len(rows)), [fill(name, 34) for name in rows])
     axis.invert_yaxis()
     axis.margins(x=0.16)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from planner.base.units import DAY, GBIT, GIB, format_seconds
+from planner.base.units import DAY, GBIT, GIB, few_digits, format_seconds
 from planner.report.plain_table import plain_table, stacked
 from planner.report.tables import layout_text
 from planner.report.training import assumption_lines, assumptions_record, count_text, finite, goal_lines, goal_record
@@ -80,7 +80,8 @@ def sites_view(case: SitesCase, r: Mapping[str, Any]) -> RenderableType:
             continue
         cost = [count_text(w["cost_usd"])] if priced else []
         days = "never ends" if w["days"] is None else f"{w['days']:,.1f}"
-        gbit = "-" if w["sites"] == 1 else _gbit(w["enough_gbit_per_s"])
+        enough = w["enough_gbit_per_s"]
+        gbit = "-" if w["sites"] == 1 else "none" if enough is None else few_digits(enough)
         table.add_row(
             w["way"], f"{w['gpus']:,}", f"{w['step_time_s']:.4g} s", f"{w['compute_s'] / w['step_time_s']:.0%}",
             f"{w['loss_ratio'] - 1:+.2%}", f"x {w['tokens_ratio']:.3g}", days, *cost, gbit, w["layout_text"],
@@ -89,10 +90,6 @@ def sites_view(case: SitesCase, r: Mapping[str, Any]) -> RenderableType:
         Text(head, style="bold"), "", table, "", Text("Law", style="bold"), *_laws(case, r), "",
         Text("Assumed", style="bold"), *_assumed(case, r), "", assumption_lines(case.assumptions),
     )  # fmt: skip
-
-
-def _gbit(value: float | None) -> str:
-    return "none" if value is None else f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
 
 
 def _laws(case: SitesCase, r: Mapping[str, Any]) -> list[str]:

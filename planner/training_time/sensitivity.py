@@ -128,12 +128,13 @@ def _hardware(q: TrainingCase, found: Recommendation) -> list[Effect]:
     def wall(step_time_s: Any, layouts: Layouts) -> Any:
         return q.runs(step_time_s, layouts).wall_s
 
-    def fastest(result: Any) -> float:
+    def best_and_fastest(c: Cluster) -> tuple[float, float]:
+        """The training's time by the best layout, and by the fastest of the rivals."""
+        result = step(c, rivals)
         times = wall(result.step_time_s, rivals)
-        return float(times[result.fits].min()) if result.fits.any() else np.inf
+        return float(times[0]), float(np.min(times[result.fits], initial=np.inf))
 
-    now = step(q.setup.cluster, rivals)
-    base, quickest = float(wall(now.step_time_s, rivals)[0]), fastest(now)
+    base, quickest = best_and_fastest(q.setup.cluster)
     changes = dict(QUANTITIES) | {
         "node size": lambda c, f: c.with_node_size(min(round(c.gpus_per_node * f), UNLIMITED))
     }
@@ -141,15 +142,15 @@ def _hardware(q: TrainingCase, found: Recommendation) -> list[Effect]:
     for name, change in changes.items():
         up, down = (step(change(q.setup.cluster, f), one).step_time_s for f in (1 + STEP, 1 / (1 + STEP)))
         whole = name == "node size"
-        result = step(change(q.setup.cluster, 0.5 if name in COSTS else 2.0), rivals)
-        twofold = 1.0 - float(wall(result.step_time_s, rivals)[0]) / base
+        kept, replanned = best_and_fastest(change(q.setup.cluster, 0.5 if name in COSTS else 2.0))
+        twofold = 1.0 - kept / base
         out.append(
             Effect(
                 name=name,
                 elasticity=np.nan if whole else _slope(float(up[0]), float(down[0])),
                 training=np.nan if whole else _slope(float(wall(up, one)[0]), float(wall(down, one)[0])),
                 twofold=twofold,
-                replanned=max(twofold, 1.0 - fastest(result) / quickest),
+                replanned=max(twofold, 1.0 - replanned / quickest),
             )
         )
     return out
