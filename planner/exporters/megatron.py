@@ -6,6 +6,7 @@ Names and rules read in megatron/training/arguments.py (commit 000c4ac2, fall of
 import re
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from planner.exporters.target import Job, Nearest, Target, allowed, comments, la
 from planner.layouts import Dispatcher
 from planner.models import Transformer
 from planner.search import Fixed, default_attention
+from planner.setup import Setup
 
 SCRIPT = Path(__file__).with_name("megatron.sh")
 SCHEDULES = ("1f1b", "interleaved")
@@ -115,6 +117,27 @@ def overlaps_reduction(job: Job) -> bool:
     return bool(row["dp"] * row["cp"] > 1 and reduced > 0)
 
 
+def overlaps_tensor(setup: Setup, row: dict[str, Any]) -> bool:
+    """Whether the prediction hides what tensor ranks send, by Transformer Engine's user buffers."""
+    return bool(row["sequence_parallel"] and row["tp"] > 1 and setup.framework.overlap_tensor > 0)
+
+
+def fp8_recipe(job: Job) -> str:
+    """The scaling of NVIDIA's recipes (Megatron-Bridge, scripts/performance): MXFP8 on Blackwell, else current scaling.
+
+    Beside parameters in fp8 Megatron-Core moves the optimizer to the host under delayed scaling only.
+    """
+    if job.row["offload_optimizer"] and gathers_fp8(job, job.row):
+        return "delayed"
+    return "mxfp8" if job.cluster.accelerator.efficiency.name.startswith("blackwell") else "tensorwise"
+
+
+def gathers_fp8(setup: Setup, row: dict[str, Any]) -> bool:
+    """Whether parameters are kept and gathered in fp8, which asks for the distributed optimizer."""
+    distributed = row["zero"] > 0 and row["optimizer"] != "muon"
+    return bool(row["precision"] == "fp8" and setup.framework.fp8_parameter_bytes < 2 and distributed)
+
+
 def overlaps_experts(job: Job) -> bool:
     """Whether the prediction counts on the experts' all-to-alls beside another micro-batch's passes."""
     return bool(takes_turns(Case.of(job, job.layouts))[0])
@@ -147,7 +170,7 @@ def parallel_arguments(job: Job) -> Arguments:
         (row["cp"] > 1, "--cp-comm-type", way),
         (sizes, "--hierarchical-context-parallel-sizes", *sizes),
         (tokens, "--sequence-parallel"),
-        (tokens and f.overlap_tensor > 0, "--tp-comm-overlap"),
+        (overlaps_tensor(job, row), "--tp-comm-overlap"),
         *((True, *argument) for argument in _pipeline(job)),
         (row["zero"] == 1 and not muon, "--use-distributed-optimizer"),
         (fsdp, "--use-megatron-fsdp"),
@@ -187,6 +210,14 @@ def adapt_core(nearest: Nearest, named: Callable[[str], str]) -> None:
     if nearest.setup.model.num_experts and row["tp"] > 1:
         reason = f"experts are trained under tensor parallelism with {named('sequence_parallel')} only"
         nearest.change("sequence_parallel", True, reason)
+    link, f = nearest.setup.cluster.node_link, nearest.setup.framework
+    joined = link.kind == "nvlink" and not link.name.startswith("xgmi")  # not AMD's
+    if overlaps_tensor(nearest.setup, row) and not (joined and row["tp"] <= nearest.setup.cluster.gpus_per_node):
+        nearest.note(f"{named('tp_comm_overlap')}: joins ranks of one NVLink domain only; predicted without")
+        nearest.setup = replace(nearest.setup, framework=replace(f, overlap_tensor=0.0))
+    if row["recompute"] == "fine" and row["offload_optimizer"] and gathers_fp8(nearest.setup, row):
+        reason = "fp8 parameters beside an offloaded optimizer ask for delayed scaling, which repeats no single modules"
+        nearest.change("recompute", "full", reason)
     if not row["fused_norm"]:
         nearest.note("fused_norm off: Transformer Engine has no other norm; exported as on")
 
@@ -248,7 +279,7 @@ def training_arguments(job: Job) -> Arguments:
         modules(row["recompute"], job.model),
         recompute_method(row),
     )
-    precision, narrow = row["precision"], job.framework.fp8_parameter_bytes < 2
+    precision, recipe = row["precision"], fp8_recipe(job)
     return chosen(
         (True, "--micro-batch-size", row["micro_batch"]),
         (True, "--global-batch-size", row["global_batch"]),
@@ -264,9 +295,11 @@ def training_arguments(job: Job) -> Arguments:
         (precision in HALF and "bf16" in kept, "--grad-reduce-in-bf16"),
         (precision == "fp16", "--fp16"),
         (precision == "fp16" and kept[0] == "fp32", "--accumulate-allreduce-grads-in-fp32"),
-        (precision == "fp8", "--fp8-format", "hybrid"),
-        # It asks for the distributed optimizer.
-        (precision == "fp8" and narrow and row["zero"] > 0, "--fp8-param-gather"),
+        (precision == "fp8", "--fp8-format", "e4m3" if recipe == "mxfp8" else "hybrid"),
+        (precision == "fp8", "--fp8-recipe", recipe),
+        (gathers_fp8(job, row), "--fp8-param-gather"),
+        # The memory counted; Megatron-FSDP has none.
+        (gathers_fp8(job, row) and recipe == "mxfp8" and row["zero"] < 2, "--reuse-grad-buf-for-mxfp8-param-ag"),
         (precision == "nvfp4", "--fp4-format", "e2m1"),
     )
 

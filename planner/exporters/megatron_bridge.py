@@ -16,8 +16,9 @@ from planner.models import Transformer, load_model, with_seq_len
 from planner.search import Fixed
 
 RECIPES: dict[str, tuple[str, str]] = MODELS["megatron-bridge"]
-PRECISIONS = {"bf16": "bf16_mixed", "fp16": "fp16_mixed", "fp8": "bf16_with_fp8_delayed_scaling_mixed",
-              "nvfp4": "bf16_with_nvfp4_mixed"}  # fmt: skip
+PRECISIONS = {"bf16": "bf16_mixed", "fp16": "fp16_mixed", "nvfp4": "bf16_with_nvfp4_mixed",
+              "delayed": "bf16_with_fp8_delayed_scaling_mixed", "mxfp8": "bf16_with_mxfp8_mixed",
+              "tensorwise": "bf16_with_fp8_current_scaling_mixed"}  # fmt: skip
 
 
 Table = list[tuple[Any, str, Any]]
@@ -91,7 +92,7 @@ def _imports(job: Job) -> list[str]:
     lines = ["from megatron.core.transformer.enums import AttnBackend", ""]
     if job.row["pp"] > 1 or job.row["optimizer"] in megatron.MOMENTS:
         lines.insert(0, "import torch")
-    if _half_gradients(job):
+    if _half_gradients(job) or job.row["precision"] == "fp8":
         lines.append("from megatron.bridge.training.mixed_precision import get_mixed_precision_config")
     if job.row["train"] != "full":
         lines.append("from megatron.bridge.peft.lora import LoRA")
@@ -106,8 +107,7 @@ def _half_gradients(job: Job) -> bool:
 
 def _overlaps(job: Job) -> str:
     """Arguments of `CommOverlapConfig`, of which the first must be given; nothing where nothing overlaps."""
-    tensor = bool(job.row["sequence_parallel"]) and job.row["tp"] > 1 and job.framework.overlap_tensor > 0
-    experts = megatron.overlaps_experts(job)
+    tensor, experts = megatron.overlaps_tensor(job, job.row), megatron.overlaps_experts(job)
     more = ", overlap_moe_expert_parallel_comm=True" if experts else ""
     return f"tp_comm_overlap={tensor}{more}" if tensor or experts else ""
 
@@ -194,10 +194,14 @@ def _model_parts(job: Job) -> Table:
 
 def _numerics(job: Job) -> Table:
     """The mixed precision; the named recipes reduce in fp32, and override what ddp says."""
-    half, name = _half_gradients(job), PRECISIONS.get(job.row["precision"])
+    half, fp8, scaling = _half_gradients(job), job.row["precision"] == "fp8", megatron.fp8_recipe(job)
+    name, gathers = PRECISIONS.get(scaling if fp8 else job.row["precision"]), megatron.gathers_fp8(job, job.row)
     recipe = quoted(name or "")
     return [
-        (name, "mixed_precision", f"get_mixed_precision_config({recipe})" if half else recipe),
+        (name, "mixed_precision", f"get_mixed_precision_config({recipe})" if half or fp8 else recipe),
+        (fp8 and scaling == "tensorwise", "mixed_precision.first_last_layers_bf16", False),  # all are counted in fp8
+        (fp8 and not gathers, "mixed_precision.fp8_param_gather", False),
+        (fp8 and not gathers and scaling == "mxfp8", "mixed_precision.reuse_grad_buf_for_mxfp8_param_ag", False),
         (half, "mixed_precision.grad_reduce_in_fp32", False),
         (half, "ddp.grad_reduce_in_fp32", False),
     ]

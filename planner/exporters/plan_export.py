@@ -84,6 +84,7 @@ def export_plan(
     if plan.row["dispatcher"] == "ppmoe":
         raise nearest.refuse("dispatcher", "sends tokens to their experts", "recommend with another --dispatcher")
     target.adapt(nearest)
+    setup = nearest.setup
     layouts = one_layout(setup.cluster, **nearest.row)
     check_legal(setup.model, setup.cluster, layouts)
     head, warning = _head(plan, setup, target, layouts, nearest)

@@ -36,9 +36,9 @@ def names(framework: str, table: str) -> set[str]:
     return set(NAMES[framework][table]["names"])
 
 
-def plan(model: str = "llama3-8b", cluster: str = "dgx-h100", **layout: Any) -> SavedPlan:
+def plan(model: str = "llama3-8b", cluster: str = "dgx-h100", framework: str = "", **layout: Any) -> SavedPlan:
     hardware, shape = load_cluster(cluster), load_model(model) if isinstance(model, str) else model
-    stack = load_framework(hardware.framework)
+    stack = load_framework(framework or hardware.framework)
     table = Layouts.of(**({"global_batch": 64} | layout))
     assert legal(shape, hardware, table).all()
     return SavedPlan(setup=Setup(shape, hardware, stack), layouts=table, record={})

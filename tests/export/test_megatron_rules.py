@@ -1,0 +1,66 @@
+"""What Megatron-Core 0.16.1 refuses or hangs on: the scaling of fp8, user buffers over PCIe, routers of one expert."""
+
+import pytest
+
+from planner.base.units import format_seconds
+from planner.imports.megatron import megatron_run
+from planner.layouts import OptimizerKind, Precision, Recompute
+from planner.step.timeline.timed import timed_estimate
+from tests.export.test_frameworks import arguments, export, plan, value
+
+
+@pytest.mark.parametrize(
+    ("cluster", "form", "recipe", "bridge"),
+    [
+        ("dgx-h100", "hybrid", "tensorwise", "bf16_with_fp8_current_scaling_mixed"),
+        ("dgx-b200", "e4m3", "mxfp8", "bf16_with_mxfp8_mixed"),
+        ("mi300x-server", "hybrid", "tensorwise", "bf16_with_fp8_current_scaling_mixed"),
+    ],
+)
+def test_fp8_is_scaled_as_nvidias_recipes_do_so_that_modules_may_be_repeated(cluster, form, recipe, bridge):
+    """transformer_config.py: "Delayed scaling does not support moe_act and layernorm recompute for fp8"."""
+    a_plan = plan("qwen3-30b-a3b", cluster, dp=16, ep=8, recompute=Recompute.FINE, precision=Precision.FP8)
+    text, overrides = export("megatron", a_plan).text, export("megatron-bridge", a_plan).text
+    assert value(text, "--recompute-modules") == "layernorm"
+    assert (value(text, "--fp8-format"), value(text, "--fp8-recipe")) == (form, recipe)
+    assert f'cfg.mixed_precision = get_mixed_precision_config("{bridge}")' in overrides
+    assert ("cfg.mixed_precision.first_last_layers_bf16 = False" in overrides) == (recipe == "tensorwise")
+    # The profile keeps parameters in 16 bits, the recipes in fp8.
+    assert "cfg.mixed_precision.fp8_param_gather = False" in overrides
+
+
+def test_fp8_parameters_beside_an_offloaded_optimizer_are_scaled_with_delay_and_repeat_no_modules():
+    """arguments.py: --optimizer-cpu-offload beside --fp8-param-gather "in conjunction with --fp8-recipe delayed"."""
+    layout = {"dp": 16, "recompute": Recompute.FINE, "precision": Precision.FP8, "offload_optimizer": True, "zero": 1}
+    kept = export("megatron", plan("qwen3-30b-a3b", **layout))
+    assert value(kept.text, "--fp8-recipe") == "tensorwise"
+    narrow = export("megatron", plan("qwen3-30b-a3b", **layout, framework="megatron-core-deepep"))
+    assert "--fp8-param-gather" in arguments(narrow.text)
+    assert value(narrow.text, "--fp8-recipe") == "delayed"
+    assert value(narrow.text, "--recompute-granularity") == "full"
+    assert any("delayed scaling" in note for note in narrow.notes)
+    muon = plan(dp=16, precision=Precision.FP8, optimizer=OptimizerKind.MUON, framework="megatron-core-deepep")
+    assert "--fp8-param-gather" not in arguments(export("megatron", muon).text)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "tp", "joined"),
+    [
+        ("dgx-h100", 8, True),
+        ("dgx-h100", 16, False),
+        ("gb200-nvl72", 16, True),
+        ("h100-pcie", 2, False),
+        ("mi300x-server", 8, False),
+    ],
+)
+def test_user_buffers_join_tensor_ranks_of_one_nvlink_domain(cluster, tp, joined):
+    a_plan = plan("llama3-70b", cluster, dp=4, tp=tp, sequence_parallel=True, framework="megatron-core")
+    for to, word in (("megatron", "--tp-comm-overlap"), ("megatron-bridge", "tp_comm_overlap=True")):
+        done = export(to, a_plan)
+        body = "\n".join(line for line in done.text.splitlines() if not line.startswith("#"))
+        assert (word in body) == joined
+        assert any("NVLink domain" in note for note in done.notes) != joined
+    text, asked = export("megatron", a_plan).text, a_plan.setup
+    run = megatron_run(text, asked.cluster, asked.framework, gpus=4 * tp, model=None, vocab=None, attention="flash2")
+    assert (run.setup.framework.overlap_tensor > 0) == joined
+    assert format_seconds(timed_estimate(run.setup, run.layouts).step_time_s[0]) in text
