@@ -4,12 +4,25 @@ Keys read in accelerate 1.15.0: commands/config/config_args.py, commands/config/
 Its strings are in double quotes: nothing in it is read as a tag or an anchor.
 """
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from planner.base.arrays import Bools
 from planner.exporters.target import Job, Nearest, Target, allowed, comments, launch_shape, quoted
+from planner.layouts import Layouts
+from planner.question import one_layout
 from planner.search import Fixed
 
 PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "fp32": "no", "tf32": "no"}
+
+REPLICAS = "replicas beside tensor or context ranks must be sharded, zero 2 or 3"  # parallelism_config.py
+
+
+def replicated_beside(x: Layouts) -> Bools:
+    """Where a layout breaks that."""
+    return np.asarray((x.zero == 0) & (x.tp * x.cp > 1) & (x.dp * x.cp > 1))
 
 
 class Accelerate(Target):
@@ -25,9 +38,10 @@ class Accelerate(Target):
     adapters = "adapters are the training code's own, such as peft's"
 
     def only(self, fixed: Fixed) -> Fixed:
-        """No pipeline, no experts of one's own, gradients sharded or all replicated."""
-        return allowed(fixed, pp=(1,), ep=(1,), zero=(0, 2, 3), schedule=("1f1b",), ulysses=(1,), recompute_layers=(0,),
-                       offload_layers=(0,))  # fmt: skip
+        """No pipeline, no experts of one's own, gradients sharded or all replicated, no sequence parallelism."""
+        some = allowed(fixed, pp=(1,), ep=(1,), zero=(0, 2, 3), schedule=("1f1b",), ulysses=(1,), recompute_layers=(0,),
+                       offload_layers=(0,), sequence_parallel=(False,))  # fmt: skip
+        return replace(some, never=(*some.never, (REPLICAS, replicated_beside)))
 
     def adapt(self, nearest: Nearest) -> None:
         """FSDP over dp x cp, tensor and context parallelism."""
@@ -39,18 +53,23 @@ class Accelerate(Target):
         if row["pp"] > 1:
             raise nearest.refuse("pp", "has no pipeline", "recommend with --framework accelerate")
         if row["ep"] > 1:
-            raise nearest.refuse("ep", "has no expert parallelism", "recommend with --framework accelerate")
+            remedy = "torchtitan has it (--to torchtitan), or recommend with --framework accelerate"
+            raise nearest.refuse("ep", "has no expert parallelism", remedy)
         nearest.schedules(("1f1b",))
+        if row["tp"] > 1 and row["dp"] * row["cp"] == 1:
+            nearest.change("zero", 0, "one replica has nothing to shard")
+            given = f"give Accelerator(parallelism_config=ParallelismConfig(tp_size={row['tp']}))"
+            nearest.note(f"tp {row['tp']}: the launcher has it beside FSDP alone; {given}")
         if row["zero"] == 1:
             nearest.change("zero", 2, "FSDP shards gradients with the optimizer's state")
-        if row["zero"] == 0 and row["tp"] * row["cp"] > 1:
-            nearest.change("zero", 2, "replicas beside tensor or context parallelism are sharded")
+        if replicated_beside(one_layout(nearest.setup.cluster, **row))[0]:
+            nearest.change("zero", 2, REPLICAS)
         nearest.adam_alone()
         for key in ("grad_dtype", "grad_reduce_dtype"):
             nearest.change(key, "framework", "no key for it; Accelerate chooses the format by mixed_precision")
         nearest.own_heads()
-        if row["tp"] > 1:
-            nearest.note("sequence_parallel: the model's own tensor-parallel plan (tp_plan) decides, not this file")
+        nearest.change("sequence_parallel", False, "no key for it; a model's tensor-parallel plan (tp_plan) has none")
+        nearest.change("etp", row["tp"], "a model's tensor-parallel plan splits its experts")
         if row["offload_optimizer"]:
             nearest.change("offload_fraction", 1.0, "it moves all or nothing")
             nearest.note("offload_optimizer: fsdp_offload_params keeps parameters and gradients in host memory too")
@@ -67,8 +86,11 @@ class Accelerate(Target):
             f"{row['micro_batch']} and gradient_accumulation_steps={accumulated}"
         )
         if (kernel := row["attention"]).startswith("flash"):
-            version = 3 if kernel == "flash3" else 2
-            nearest.note(f"attention {kernel}: the model's; load it with attn_implementation=flash_attention_{version}")
+            hopper = nearest.setup.cluster.accelerator.efficiency.name == "hopper"
+            own = "flash_attention_2" if kernel != "flash3" else "flash_attention_3" if hopper else "sdpa"
+            how = "sdpa" if row["cp"] > 1 else own
+            shifted = "; context ranks want labels that the script has shifted (shift_labels)" * (row["cp"] > 1)
+            nearest.note(f"attention {kernel}: the model's; load it with attn_implementation={how}{shifted}")
 
     def render(self, job: Job) -> str:
         """The YAML."""

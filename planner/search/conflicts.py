@@ -91,6 +91,9 @@ def _rule(model: Transformer, cluster: Cluster, request: Request, settled: dict[
         own = rule.text.split(" ", 1)[0] in layouts.schedule_names and "schedule" not in settled
         if np.all(rule.broken) and not own:
             return rule.text
+    for text, broken in request.fixed.never:
+        if np.all(broken(layouts)):
+            return text
     if "cp" in settled and min(settled["cp"]) > model.seq_len // LEAST_TOKENS:
         return f"ranks with less than {LEAST_TOKENS} tokens of the {model.seq_len} of a sequence are not searched"
     if "zero" in settled and np.all(layouts.dp * layouts.cp == 1):

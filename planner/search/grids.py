@@ -21,6 +21,7 @@ from planner.costs.network.collectives import nodes_of
 from planner.hardware import Cluster
 from planner.layouts import DTYPES, Layouts
 from planner.models import Transformer
+from planner.search.request import Broken
 from planner.step.legality import legal
 
 A_GRID = 16_384  # layouts whose arithmetic takes as long as a grid's calls
@@ -109,12 +110,13 @@ class Grid:
 class Searched:
     """The part that all layouts of a search share: schedules' names, and the question's other choices by name.
 
-    excluded: choices, each with a value that none of them has.
+    excluded: choices, each with a value that none of them has. never: as of `Fixed`.
     """
 
     schedule_names: tuple[str, ...]
     choices: Mapping[str, Any]
     excluded: tuple[tuple[str, int], ...] = ()
+    never: Broken = ()
 
 
 @dataclass
@@ -241,6 +243,8 @@ def _advance(
         ok = legal(model, cluster, grid) & _makes_a_difference(grid, axes)
         for name, value in shared.excluded:
             ok = ok & (getattr(grid, name) != value)
+        for _, broken in shared.never:
+            ok = ok & ~broken(grid)
         some = np.flatnonzero(ok.any(axis=tuple(range(ok.ndim - 1))))
         waiting.rows.append((table[:, some], ok.take(some, -1)))
         waiting.legal += len(some)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from math import prod
@@ -15,6 +15,7 @@ from planner.hardware.declared import FLASH
 from planner.layouts import Attention, Precision, Split, choice
 
 Value = TypeVar("Value", bound=int)
+Broken = tuple[tuple[str, Callable[[Any], Any]], ...]
 LEAST_TOKENS = 256  # a context-parallel rank with fewer tokens of a sequence is never worth listing
 
 
@@ -23,13 +24,15 @@ class Fixed:
     """Choices that the user has settled: each a tuple of allowed values, or None for every legal one.
 
     settled: the tuples by name, a choice of `SETTLED` each; `Fixed(tp=(2, 4)).tp` is one of them.
-    excluded: choices, each with a value that it may not have. shared: choices, each with the value that all layouts
+    excluded: choices, each with a value that it may not have. never: rules of a framework's own, each with the function
+    that says where a table of layouts breaks it. shared: choices, each with the value that all layouts
     have. pipelined: two stages or more, for a schedule was named. offload, allow_async: the optimizer's state in host
     memory, and asynchronous schedules, may be searched too.
     """
 
     settled: Mapping[str, tuple[Any, ...]]
     excluded: tuple[tuple[str, int], ...]
+    never: Broken
     shared: tuple[tuple[str, Any], ...]
     pipelined: bool
     offload: bool
@@ -37,7 +40,7 @@ class Fixed:
 
     def __init__(
         self, *, settled: Mapping[str, tuple[Any, ...]] | None = None, excluded: tuple[tuple[str, int], ...] = (),
-        shared: tuple[tuple[str, Any], ...] = (), pipelined: bool = False, offload: bool = False,
+        never: Broken = (), shared: tuple[tuple[str, Any], ...] = (), pipelined: bool = False, offload: bool = False,
         allow_async: bool = False, **choices: tuple[Any, ...] | None,
     ) -> None:  # fmt: skip
         """choices: by the names of `SETTLED`, in place of those that are `settled` already.
@@ -49,7 +52,8 @@ class Fixed:
         both = {**(settled or {}), **choices}
         vars(self).update(
             settled={name: both[name] for name in SETTLED if both.get(name) is not None},
-            excluded=excluded, shared=shared, pipelined=pipelined, offload=offload, allow_async=allow_async,
+            excluded=excluded, never=never, shared=shared, pipelined=pipelined, offload=offload,
+            allow_async=allow_async,
         )  # fmt: skip
 
     def __getattr__(self, name: str) -> Any:

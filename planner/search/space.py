@@ -192,6 +192,8 @@ def allows(fixed: Fixed, layouts: Layouts) -> Bools:
             out &= np.isin(getattr(layouts, name), values)
     for name, value in fixed.excluded:
         out &= getattr(layouts, name) != value
+    for _, broken in fixed.never:
+        out &= ~broken(layouts)
     if fixed.schedule is not None:
         named = np.array([name in fixed.schedule for name in layouts.schedule_names])
         out &= named[layouts.schedule] | (layouts.pp == 1)
@@ -246,7 +248,7 @@ def _grids(model: Transformer, cluster: Cluster, request: Request, chunk: int) -
     fixed = request.fixed
     names = tuple(fixed.schedule or default_schedules(fixed.allow_async))
     given = {name: int(getattr(request, name)) for name in (*NUMERICS, "global_batch")} | dict(fixed.shared)
-    shared = Searched(schedule_names=names, choices=given, excluded=fixed.excluded)
+    shared = Searched(schedule_names=names, choices=given, excluded=fixed.excluded, never=fixed.never)
     some = families(model, request, names)
     return grids(model, cluster, some, shared, chunk)
 

@@ -12,7 +12,7 @@ from planner.choices.choice import Choice, flag, switch, value_text
 from planner.choices.table import CHOICES, DEGREES, NUMERICS, SETTLED, SHARED, called
 from planner.hardware import Cluster
 from planner.layouts import Layouts
-from planner.schedules import SCHEDULES, get_schedule, usual_schedule
+from planner.schedules import SCHEDULES, Rule, get_schedule, usual_schedule
 from planner.search.found import EQUAL, Recommendation
 from planner.search.pick import plainest_first
 from planner.search.ranking import recommend
@@ -209,7 +209,8 @@ def _outside_the_search(
         return None, False, f"Not legal: {said} doesn't divide {gpus} GPUs."
     rows = _rows(found, wanted)
     layouts = Layouts.of_rows(rows)
-    table = rules(model, setup.cluster, layouts)
+    own = [Rule(text=text, broken=broken(layouts)) for text, broken in found.request.fixed.never]
+    table = own + rules(model, setup.cluster, layouts)
     broken = np.array([rule.broken for rule in table])
     kept = np.flatnonzero(~broken.any(axis=0))
     if len(kept):

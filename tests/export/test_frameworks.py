@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner import recommend
 from planner.base.errors import LayoutError, OutputError, UnknownNameError
 from planner.choices.pipeline_layout import parse_pipeline_layout, pipeline_layout_text
 from planner.exporters.plan_export import ALIASES, TARGETS, Export, export_plan, get_target
@@ -635,12 +636,51 @@ def test_processes_start_on_hosts_and_an_nvlink_domain_is_18_of_them(cluster, ho
     assert f"num_machines: {hosts[0]}\nnum_processes: 144\n" in config
 
 
-@pytest.mark.parametrize(("kernel", "version"), [("flash1", 2), ("flash2", 2), ("flash3", 3)])
-def test_accelerate_says_how_to_load_the_kernel_that_the_seconds_are_of(kernel, version):
-    one = plan(dp=64, zero=3, attention=Attention[kernel.upper()])
-    assert any(
-        note.endswith(f"attn_implementation=flash_attention_{version}") for note in export("accelerate", one).notes
-    )
+SHIFTED = "; context ranks want labels that the script has shifted (shift_labels)"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "kernel", "cp", "how"),
+    [
+        ("dgx-h100", "flash1", 1, "flash_attention_2"), ("dgx-h100", "flash2", 1, "flash_attention_2"),
+        ("dgx-h100", "flash3", 1, "flash_attention_3"), ("dgx-h100", "flash3", 2, "sdpa" + SHIFTED),
+        ("dgx-b200", "flash3", 1, "sdpa"), ("dgx-a100-80gb", "flash2", 2, "sdpa" + SHIFTED),
+    ],
+)  # fmt: skip
+def test_accelerate_says_how_to_load_the_kernel_that_the_seconds_are_of(cluster, kernel, cp, how):
+    """Its context ranks run SDPA alone; Blackwell has no flash_attention_3, and SDPA takes cuDNN's kernel first."""
+    one = plan(cluster=cluster, dp=32 // cp, cp=cp, zero=3, attention=Attention[kernel.upper()])
+    assert any(note.endswith(f"attn_implementation={how}") for note in export("accelerate", one).notes)
+
+
+def test_accelerate_is_recommended_what_its_file_can_ask_for():
+    """Its parallelism_config.py refuses replicas that aren't sharded beside tensor or context ranks."""
+    found = recommend("qwen2-1.5b", "rtx-4090-server", gpus=8, batch=128, framework="accelerate", top=10)
+    assert {one.layout["tp"] for one in found} > {1}
+    for one in found:
+        done = export("accelerate", one.as_plan())
+        assert done.layouts.row(0) == one.layout
+        assert not one.layout["sequence_parallel"]
+    rule = "replicas beside tensor or context ranks must be sharded, zero 2 or 3"
+    with pytest.raises(LayoutError, match=f"tp 2, pp 1, zero 0: {rule}"):
+        recommend("qwen2-1.5b", "rtx-4090-server", gpus=8, batch=128, framework="accelerate", tp=2, zero=0)
+    why = recommend("qwen2-1.5b", "rtx-4090-server", gpus=8, batch=128, framework="accelerate").why("cp=2,zero=0")
+    assert rule in why.to_dict()["text"]
+
+
+def test_accelerate_without_ranks_to_shard_over():
+    """Its FSDP wants dp or cp (`_validate_accelerator`), its launcher tensor ranks with FSDP alone."""
+    done = export("accelerate", plan(dp=1, tp=8, sequence_parallel=True))
+    assert done.layouts.row(0)["zero"] == 0
+    assert not done.layouts.row(0)["sequence_parallel"]
+    assert 'distributed_type: "MULTI_GPU"' in done.text
+    assert "parallelism_config:" not in done.text
+    assert any("give Accelerator(parallelism_config=ParallelismConfig(tp_size=8))" in note for note in done.notes)
+
+
+def test_who_has_expert_parallelism_is_said():
+    with pytest.raises(LayoutError, match=r"ep 8: Accelerate has no .*; torchtitan has it \(--to torchtitan\), or"):
+        export("fsdp", plan("mixtral-8x7b", dp=8, ep=8, zero=3))
 
 
 def test_llama_3_1_starts_from_its_own_recipe():
