@@ -1,11 +1,21 @@
 """A model as Megatron-LM's arguments, what of it has none, and what of recomputation Megatron-Core names."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
+from planner.exporters.target import MODELS
 from planner.models import Transformer
 
 Arguments = list[tuple[str, ...]]
+BALANCED = "--moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 1e-3"
+"""Of a router that planner doesn't know: Megatron-LM's own default balances nothing."""
+
+
+def of_family(model: Transformer) -> dict[str, str]:
+    """What models.toml says of a model's family."""
+    families: dict[str, dict[str, str]] = MODELS["megatron"]
+    return next((said for begin, said in families.items() if re.match(begin, model.name.lower())), {})
 
 
 def chosen(*rows: tuple[Any, ...]) -> Arguments:
@@ -19,9 +29,10 @@ def model_arguments(model: Transformer, *, dropout: bool, grouped: bool, dispatc
     dropout: Megatron-LM's default of 0.1. grouped: experts' products together, which it has in bf16 only.
     dispatcher: alltoall, deepep or hybridep.
     """
-    m = model
+    m, own = model, of_family(model)
     biased = m.output_bias or m.mlp_bias or m.expert_bias
-    return chosen(
+    said = own.get("flags", "") + (f" {own.get('router', BALANCED)}" if m.num_experts else "")
+    by_shape = chosen(
         (True, "--num-layers", m.num_layers), (True, "--hidden-size", m.hidden),
         (True, "--ffn-hidden-size", m.ffn or m.moe_ffn), (True, "--num-attention-heads", m.num_heads),
         (True, "--seq-length", m.seq_len), (True, "--max-position-embeddings", max(m.seq_len, m.max_positions)),
@@ -33,10 +44,10 @@ def model_arguments(model: Transformer, *, dropout: bool, grouped: bool, dispatc
         (m.rotary and m.rope_scaling > 1, "--rope-scaling-factor", m.rope_scaling),
         (m.norm_epsilon, "--norm-epsilon", m.norm_epsilon), (m.clamped, "--quick-geglu"),
         (m.clamped, "--glu-linear-offset", 1.0), (m.clamped, "--activation-func-clamp-value", 7.0),
-        (m.gated and not m.clamped, "--swiglu"),
+        (m.gated and not m.clamped and "geglu" not in said, "--swiglu"),
         (m.family == "nemotron" and not (m.gated or m.clamped), "--squared-relu"),
         (not biased, "--disable-bias-linear"), (not biased and m.qkv_bias, "--add-qkv-bias"),
-        (not m.tied, "--untie-embeddings-and-output-weights"), (m.qk_norm, "--qk-layernorm"),
+        (not m.tied, "--untie-embeddings-and-output-weights"), (m.qk_norm or m.kv_lora_rank, "--qk-layernorm"),
         (m.num_window_layers, "--window-size", f"{m.window},0"),
         (m.num_window_layers and _whole_every(m), "--window-attn-skip-freq", _whole_every(m)),
         (m.num_mtp_layers, "--mtp-num-layers", m.num_mtp_layers),
@@ -44,6 +55,8 @@ def model_arguments(model: Transformer, *, dropout: bool, grouped: bool, dispatc
         *((True, *argument) for argument in (*_attention(m), *_experts(m, grouped, dispatcher))),
         (not dropout, "--attention-dropout", 0.0), (not dropout, "--hidden-dropout", 0.0),
     )  # fmt: skip
+    of_own = [(f"--{name}", *values) for name, *values in map(str.split, said.split("--")[1:])]
+    return list({argument[0]: argument for argument in by_shape + of_own}.values())
 
 
 def model_notes(model: Transformer) -> list[str]:
@@ -53,11 +66,22 @@ def model_notes(model: Transformer) -> list[str]:
         out.append("positions: Megatron-LM has no ALiBi; exported without position embeddings")
     unknown = (
         (m.rotary and not m.rotary_base, "rotary base", "10000", "--rotary-base"),
-        (m.rotary and not m.rope_scaling, "scaling of rotary positions", "none", "--use-rope-scaling"),
+        (
+            m.rotary and not m.rope_scaling,
+            "scaling of rotary positions",
+            "none",
+            "--rotary-scaling-factor" if m.kv_lora_rank else "--use-rope-scaling",
+        ),
         (not m.norm_epsilon, "norms' epsilon", "1e-5", "--norm-epsilon"),
     )
     holds = "planner doesn't know this model's; Megatron-LM's default, {}, holds unless you add {}"
     out += [f"{what}: {holds.format(*default)}" for wanted, what, *default in unknown if wanted]
+    own = of_family(m)
+    if lost := own.get("lost"):
+        out.append(f"{lost}: Megatron-LM has no argument for it; exported without")
+    if m.num_experts and "router" not in own:
+        out.append(f"routing: planner doesn't know this model's; exported as a softmax of the top {m.top_k} with an "
+                   "auxiliary loss of 0.001")  # fmt: skip
     if m.num_window_layers and _whole_every(m) is None:
         out.append(f"sliding windows in {m.num_window_layers} of {m.num_layers} layers: which of them planner doesn't "
                    "know; exported in all, give --window-attn-skip-freq a pattern of 1 and 0")  # fmt: skip
@@ -111,6 +135,7 @@ def _experts(m: Transformer, grouped: bool, dispatcher: str) -> Arguments:
     return chosen(
         (True, "--num-experts", m.num_experts),
         (True, "--moe-router-topk", m.top_k),
+        (m.top_k == 1, "--moe-router-pre-softmax"),  # a softmax over one is 1
         (True, "--moe-ffn-hidden-size", m.moe_ffn),
         (True, "--moe-token-dispatcher-type", "alltoall" if dispatcher == "alltoall" else "flex"),
         (dispatcher == "deepep", "--moe-enable-deepep"),

@@ -39,7 +39,8 @@ def model_of(a: Arguments, name: str, vocab: int | None) -> tuple[Transformer, l
         rms_norm=a.text("normalization", "LayerNorm") == "RMSNorm", tied="untie-embeddings-and-output-weights" not in a,
         qkv_bias=biased or "add-qkv-bias" in a, output_bias=biased, mlp_bias=biased and kinds["num_dense_layers"] > 0,
         expert_bias=biased and experts["num_experts"] > 0, clamped=gated and "activation-func-clamp-value" in a,
-        qk_norm="qk-layernorm" in a, num_mtp_layers=modules, mtp_shared=modules > 0 and "mtp-use-repeated-layer" in a,
+        qk_norm="qk-layernorm" in a and "multi-latent-attention" not in a,  # latents' norms are counted with them
+        num_mtp_layers=modules, mtp_shared=modules > 0 and "mtp-use-repeated-layer" in a,
         norm_epsilon=a.real("norm-epsilon", 1e-5, 1), **_positions(a, seq_len), **_attention(a, hidden, heads),
         **experts, **kinds,
     )  # fmt: skip

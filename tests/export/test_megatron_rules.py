@@ -1,12 +1,16 @@
 """What Megatron-Core 0.16.1 refuses or hangs on: the scaling of fp8, user buffers over PCIe, routers of one expert."""
 
+from dataclasses import replace
+
 import pytest
 
 from planner.base.units import format_seconds
+from planner.exporters.megatron_model import model_arguments, model_notes
 from planner.imports.megatron import megatron_run
 from planner.layouts import OptimizerKind, Precision, Recompute
+from planner.models import load_model, model_names
 from planner.step.timeline.timed import timed_estimate
-from tests.export.test_frameworks import arguments, export, plan, value
+from tests.export.test_frameworks import arguments, export, names, plan, value
 
 
 @pytest.mark.parametrize(
@@ -64,3 +68,60 @@ def test_user_buffers_join_tensor_ranks_of_one_nvlink_domain(cluster, tp, joined
     run = megatron_run(text, asked.cluster, asked.framework, gpus=4 * tp, model=None, vocab=None, attention="flash2")
     assert (run.setup.framework.overlap_tensor > 0) == joined
     assert format_seconds(timed_estimate(run.setup, run.layouts).step_time_s[0]) in text
+
+
+def written(model: str) -> dict[str, tuple[str, ...]]:
+    shape = load_model(model)
+    return {name: tuple(values) for name, *values in model_arguments(shape, dropout=False, grouped=True)}
+
+
+ROUTERS = {
+    "mixtral-8x7b": {"load-balancing-type": "aux_loss"},
+    "deepseek-v3": {"score-function": "sigmoid", "enable-expert-bias": None, "topk-scaling-factor": "2.5",
+                    "num-groups": "8", "group-topk": "4", "load-balancing-type": "seq_aux_loss"},
+    "kimi-k2": {"score-function": "sigmoid", "topk-scaling-factor": "2.827"},
+    "glm-4.5": {"score-function": "sigmoid", "topk-scaling-factor": "2.5"},
+    "llama4-scout": {"score-function": "sigmoid", "topk": "1", "pre-softmax": None},
+    "deepseek-v2": {"pre-softmax": None, "topk-scaling-factor": "16"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("model", ROUTERS)
+def test_routers_are_the_models_own(model):
+    for name, said in ROUTERS[model].items():
+        assert written(model)[f"--moe-router-{name}"] == (() if said is None else (said,))
+
+
+@pytest.mark.parametrize("model", [name for name in model_names() if not load_model(name).num_ssm_layers])
+def test_every_preset_is_written_in_published_words_its_experts_balanced(model):
+    """The plan takes experts as evenly loaded; a router of one expert needs a softmax before it, or Megatron stops."""
+    found, shape = written(model), load_model(model)
+    assert set(found) <= names("megatron", "arguments")
+    if shape.num_experts:
+        assert float(found["--moe-aux-loss-coeff"][0]) > 0
+        assert shape.top_k > 1 or "--moe-router-pre-softmax" in found
+    assert ("--qk-layernorm" in found) == bool(shape.qk_norm or shape.kv_lora_rank)
+
+
+@pytest.mark.parametrize(
+    ("model", "argument", "lost"),
+    [
+        ("gpt-oss-20b", "--softmax-type", None),
+        ("llama4-scout", "--no-rope-freq", "chunks of 8,192"),
+        ("gemma2-9b", "--quick-geglu", "caps on scores and logits"),
+        ("gemma3-27b", "--quick-geglu", "norms behind each block"),
+        ("gemma-2b", "--quick-geglu", "scaled embeddings"),
+    ],
+)
+def test_traits_are_written_or_said_to_be_lost(model, argument, lost):
+    assert argument in written(model)
+    assert "--swiglu" not in written(model) or "gemma" not in model
+    notes = [note for note in model_notes(load_model(model)) if "no argument for it" in note]
+    assert [lost in note for note in notes] == ([] if lost is None else [True])
+
+
+def test_a_mixture_of_ones_own_is_balanced_and_its_routing_said_to_be_unknown():
+    own = replace(load_model("mixtral-8x7b"), name="mine")
+    assert any(note.startswith("routing: planner doesn't know") for note in model_notes(own))
+    assert not any(note.startswith("routing") for note in model_notes(load_model("mixtral-8x7b")))
+    assert ("--moe-aux-loss-coeff", "1e-3") in model_arguments(own, dropout=False, grouped=True)

@@ -63,6 +63,7 @@ def same(one: Setup, layouts: Layouts, run: ExistingRun) -> None:
 
 MODELS = ["llama3-8b", "gpt3-2.7b", "mixtral-8x7b", "deepseek-v3", "qwen2-1.5b", "mpt-1b", "bloom-176b", "x-32"]
 MODELS += ["mistral-7b", "qwen3-30b-a3b", "kimi-k2", "grok-1", "deepseek-v3-mtp", "gpt-oss-120b", "falcon-7b"]
+MODELS += ["llama4-maverick", "gemma2-9b", "glm-4.5", "qwen2-57b-a14b", "deepseek-v2"]
 
 
 @pytest.mark.parametrize("name", MODELS)
