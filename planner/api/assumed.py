@@ -6,6 +6,7 @@ from planner.costs.case import Case
 from planner.costs.layer.expert_routing import dispatchers
 from planner.costs.memory.bytes_per_parameter import gradient_bytes, reduced_bytes
 from planner.costs.memory.fit_chance import kinds_of, unmeasured
+from planner.costs.placement import node_ranks
 from planner.layouts import Dispatcher, Layouts, OptimizerKind, Precision
 from planner.setup import Setup
 
@@ -49,7 +50,10 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
     if train := int(layouts.train[0]):
         how = f"adapters as Megatron-Bridge's beside frozen weights ({training_text(train)})"
         said.append(f"{how}, in no run that a fit uses")
-    if int(layouts.gpus[0]) > cluster.gpus_per_node:
+    gpus, node = int(layouts.gpus[0]), cluster.gpus_per_node
+    if gpus > node:
+        if (each := int(node_ranks(cluster, gpus))) < node:
+            said.append(f"{gpus // each} nodes with {each} of {node} GPUs each")
         said.append(f"{cluster.nics_per_node} x {speed:g} Gb/s per node")
     if int(model.num_experts):
         if int(layouts.ep[0]) > 1:

@@ -1,5 +1,7 @@
 """What an answer takes for granted is said with it."""
 
+import pytest
+
 import planner
 
 
@@ -10,6 +12,13 @@ def test_gradients_optimizer_length_and_network_are_said():
         "Adam with fp32 moments", "8 x 400 Gb/s per node",
     )  # fmt: skip
     assert one.to_dict()["assumed"] == list(one.assumed)
+
+
+@pytest.mark.parametrize(("gpus", "said"), [(100, "20 nodes with 5 of 8 GPUs each"), (62, None), (64, None)])
+def test_nodes_that_are_filled_in_part_are_said(gpus, said):
+    """What the seconds are of; 62 fill seven nodes of eight, and six of the last."""
+    found = planner.estimate("gpt2", "dgx-h100", batch=gpus, dp=gpus).assumed
+    assert [phrase for phrase in found if phrase.endswith("GPUs each")] == ([said] if said else [])
 
 
 def test_what_was_asked_of_gradients_and_the_optimizer_is_said():
