@@ -274,11 +274,18 @@ class Framework:
     logit_copies: float = figure(0, 8, "fp32 copies of the logits that live at once, beside the 16-bit ones.",
         default=1.0, because="the loss is taken of one fp32 copy, " + MEGATRON)
     split_logit_copies: float = figure(0, 8, "The same where tensor ranks share the logits.", like="logit_copies")
+    pipelined_logit_copies: float = figure(0, 8, "The same on a pipeline's last stage.", like="logit_copies")
     logit_chunks: float = figure(1, 1024, "Parts of a micro-batch whose logits and loss are taken one after another.",
         whole=True, default=1.0, because="all at once")
     freed_in_turn: bool = yes(
         "A step's memory is counted in turn: logits are freed before layers' backward passes, gradients come as "
         "activations go, embedding and head are gathered one at a time.", because="all counted as if at once")
+    scatter_bytes: float = figure(
+        0, 64, "Bytes per parameter of copies that ZeRO 2 and 3 scatter gradients from; counted with freed_in_turn.",
+        default=0.0, because=NONE_KNOWN)
+    stage_buffers: bool = yes(
+        "A pipeline's stages hold a buffer for every micro-batch's input and for every gradient of their output.",
+        because="a buffer goes with its micro-batch, " + MEGATRON)
     one_sharded_copy: bool = yes(
         "What ZeRO 3 shards is the optimizer's fp32 parameter alone: 16 bits exist of gathered layers.",
         because="a 16-bit parameter is sharded beside it, DeepSpeed's way")

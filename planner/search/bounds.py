@@ -64,8 +64,10 @@ def bounds(layouts: Layouts, one: OneLayer) -> Bounds:
     free = {name: getattr(layouts, name) for name in FREE}
     sharded = replace(layouts, **{name: x.ravel()[:1] for name, x in free.items() if x.ndim > 1})
     leading = mix.leading_dense(model)  # these may all be that rank's, where they hold less than layers with experts
+    case = one.case_of(sharded)
     memory = rank_memory(
-        one.case_of(sharded), layers=share, in_flight=flight, first=0.0, last=0.0, copies=copies,
+        replace(case, framework=replace(framework, stage_buffers=False)),
+        layers=share, in_flight=flight, first=0.0, last=0.0, copies=copies,
         dense=np.minimum(leading, share) - leading * share / model.num_layers,
         at_once=np.minimum(layers_at_once(layouts, share), 1.0), held=least,
     )  # fmt: skip

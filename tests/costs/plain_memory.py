@@ -78,7 +78,8 @@ class Remembered:
         kept, again = self.layer(a.saved, x.recompute)
         some = x.recompute_layers > 0
         columns = self.vocab if f.gathered_logits else self.vocab / x.tp
-        copies = f.split_logit_copies if x.tp > 1 else f.logit_copies
+        copies = f.pipelined_logit_copies if x.pp > 1 else f.logit_copies
+        copies = max(copies, f.split_logit_copies) if x.tp > 1 else copies
         hidden = self.at_once * m.hidden * e
         inner = 2 * self.at_once * max(m.ffn, m.moe_ffn * self.copies) / x.tp * e
         module = self.layer(a.module, x.recompute)[0] if m.num_mlp_only_layers else kept
@@ -123,15 +124,22 @@ class Remembered:
         logits = at.last * held["logits"]
         working = held["working"] - (held["again"] if alone else 0) + (held["layer"] if moved else 0)
         working += held["layer"] if self.turns else 0
-        buffers = (working + at.layers * held["keys_values"]) * slack + self.spare()
-        if self.shards > 1 and x.zero >= 2:
-            buffers += self.whole(own, moves, at, of_layer + fp8, parameter, summed)
+        buffers = (working + at.layers * held["keys_values"]) * slack
+        whole = self.whole(own, moves, at, of_layer + fp8, parameter, summed)
         if f.freed_in_turn:
+            buffers, logits = self.moments(buffers, logits, whole, moves, at, parameter)
             waiting = max(at.in_flight - 1, 0) * at.last * held["loss"] if at.waiting else 0.0
-            logits = max(logits - working, 0.0) + waiting
-            buckets = x.zero == 0 and x.dp * x.cp > 1
-            if at.in_flight >= x.micro_batches and not buckets:
+            logits += waiting
+            if x.zero == 0 and x.dp * x.cp > 1:  # buckets, and the sum of several micro-batches beside them
+                gradients *= 2 if x.micro_batches > 1 else 1
+            elif at.in_flight >= x.micro_batches:
                 gradients = max(gradients - freed - logits / max(at.in_flight, 1), 0.0)
+        else:
+            buffers += max(whole["scattered"], whole["end_scattered"]) + whole["gathered"] + whole["ends_gathered"]
+        buffers += self.spare()
+        if f.stage_buffers and x.pp > 1:
+            one = self.tokens * m.hidden * self.e / self.shared
+            buffers += x.micro_batches * (2 * x.virtual_stages - at.first - at.last) * one
         if f.pass_gradient_bytes and not self.fp32:
             grown = f.pass_gradient_bytes * moves.total
             buffers += max(grown - freed - at.last * held["logits"], 0.0)
@@ -143,6 +151,8 @@ class Remembered:
         parameters = self.sharded(dense, own.experts * of_layer, 3) * at.copies * at.versions
         if f.one_sharded_copy and x.zero == 3 and not self.fp32 and not self.frozen:
             parameters = 0.0
+        if f.one_sharded_copy and self.fp32 and self.shards > 1 and x.zero in (1, 2):  # the shard that is updated
+            parameters += self.sharded(dense, own.experts * of_layer, 1) * at.copies
         if self.frozen:
             parameters += self.sharded(moves.dense, moves.experts, 3) * parameter * at.copies * at.versions
         if x.zero < 3:
@@ -173,22 +183,45 @@ class Remembered:
             return 0.0
         return self.e * sum(columns * depth for _, columns, depth, n in self.asked.common + self.asked.routed if n > 0)
 
-    def whole(self, own: Any, moves: Any, at: Any, of_layer: float, parameter: float, summed: float) -> float:
-        """Gradients before their scatter, and with ZeRO-3 gathered parameters."""
-        m, f = self.m, self.f
+    def whole(
+        self, own: Any, moves: Any, at: Any, of_layer: float, parameter: float, summed: float
+    ) -> dict[str, float]:
+        """Gradients before their scatter, and with ZeRO-3 gathered parameters; of the larger end what it is alone."""
+        m, f, x = self.m, self.f, self.x
+        names = ("scattered", "end_scattered", "gathered", "ends_gathered", "end", "end_copies")
+        if self.shards == 1 or x.zero < 2:
+            return dict.fromkeys(names, 0.0)
         layers = max(at.layers + at.modules * m.num_mtp_modules, 1)
-        matrix = m.hidden * max(m.ffn, m.moe_ffn) / self.x.tp
-        turn = 1.0
-        if f.freed_in_turn and not m.tied:
-            turn = max(at.first, at.last) / max(at.first + at.last, 1e-9)
+        matrix = m.hidden * max(m.ffn, m.moe_ffn) / x.tp
         most = max(matrix, f.reduce_bucket_parameters or float("inf"))
         scattered = min(min(at.at_once, at.layers) * (moves.layers + moves.experts) / layers, most)
-        total = max(scattered, turn * moves.ends) * summed
-        if self.x.zero == 3:
-            most = max(matrix, f.live_parameters or float("inf"))
-            gathered = min(min(2 * at.at_once, at.layers) * (own.layers + own.experts) / layers, most)
-            total += gathered * of_layer + turn * own.ends * parameter
-        return total
+        most = max(matrix, f.live_parameters or float("inf"))
+        gathered = min(min(2 * at.at_once, at.layers) * (own.layers + own.experts) / layers, most)
+        larger = self.larger(at)
+        gathers = x.zero == 3
+        values = (
+            scattered * summed, moves.ends * summed, gathered * of_layer * gathers, own.ends * parameter * gathers,
+            larger * own.ends * parameter, larger * moves.ends * (f.scatter_bytes + summed / self.shards),
+        )  # fmt: skip
+        return dict(zip(names, values, strict=True))
+
+    def larger(self, at: Any) -> float:
+        """The share of the larger of embedding and head; tied ones are one matrix."""
+        return 1.0 if self.m.tied else max(at.first, at.last) / max(at.first + at.last, 1e-9)
+
+    def moments(
+        self, working: float, logits: float, whole: dict[str, float], moves: Any, at: Any, parameter: float
+    ) -> tuple[float, float]:
+        """The fullest of the moments after the forward passes: the loss, a layer's pass, the head's sum or scatter."""
+        x, loss = self.x, at.last * self.activations()["loss"]
+        if x.micro_batches > 1 and x.zero < 2:
+            summed = self.larger(at) * moves.ends * parameter + loss / (2 if x.pp == 1 else 1)
+            working = max(working, summed)
+        layer = whole["gathered"] / 2
+        scatter = whole["end_copies"] + (layer + max(whole["end"], layer) if x.zero == 3 else 0.0)
+        peak = max(working + whole["gathered"] + whole["scattered"], scatter)
+        head = whole["end"] if x.zero == 3 else 0.0
+        return peak, max(logits + head - peak, 0.0)
 
 
 def of_latents(told: Remembered) -> float:

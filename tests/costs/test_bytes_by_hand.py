@@ -330,19 +330,79 @@ def test_activations_logits_buffers_and_what_is_on_top():
 def test_memory_that_is_freed_in_turn():
     """Logits before a layer works, gradients as the first of three micro-batches' activations go; 48 x 256 logits."""
     turn = replace(FRAMEWORK, freed_in_turn=True)
-    working, plain = float(memory().buffers_bytes[0]), memory()
+    plain = memory()
 
     def of(**chosen):
         m = memory(framework=turn, **chosen)
         return float(m.logits_bytes[0]), float(m.gradients_bytes[0])
 
     assert float(plain.gradients_bytes[0]) == PARAMS * 4 < 12672 * 2 + 768
-    assert of() == (122880.0 - working, 0.0)
-    assert of(in_flight=1.0) == of(dp=2, zero=0) == (122880.0 - working, PARAMS * 4.0)  # another came before; buckets
-    assert of(more={"waiting": True}) == (122880.0 - working + 2 * 48 * 256 * (2 + 4), 0.0)
-    whole, halves = (memory(LLAMA, f, zero=3, dp=8) for f in (FRAMEWORK, turn))
-    ends = RankParts(model=LLAMA, layouts=layout(dp=8)).rank(2.0, True, True).ends
-    assert float(whole.buffers_bytes[0] - halves.buffers_bytes[0]) == pytest.approx(float(ends[0]) / 2 * (2 + 4))
+    # Of two micro-batches the second's gradient of the head, beside its logits', is more than a layer works with.
+    summed = (PARAMS - 2 * 872) * 2 + 48 * 256 * (2 + 4) / 2
+    assert float(memory(framework=turn).buffers_bytes[0]) == summed > float(plain.buffers_bytes[0])
+    assert of() == (122880.0 - summed, 0.0)
+    assert of(in_flight=1.0) == (122880.0 - summed, PARAMS * 4.0)  # another came before
+    assert of(more={"waiting": True}) == (122880.0 - summed + 2 * 48 * 256 * (2 + 4), 0.0)
+    alone = 122880.0 - float(plain.buffers_bytes[0])
+    assert of(global_batch=3) == (alone, 0.0)
+    assert of(dp=2, zero=0, global_batch=6) == (alone, PARAMS * 4.0)  # buckets
+    assert of(dp=2, zero=0) == (122880.0 - summed, 2 * PARAMS * 4.0)  # and beside them the sum of two
+    kept = 122880.0 - ((PARAMS - 2 * 872) * 2 + 48 * 256 * (2 + 4))
+    assert of(pp=2) == (kept, 0.0)  # a pipeline's last stage keeps the logits themselves
+
+
+def test_a_pipelines_last_stage_may_keep_its_logits():
+    """48 x 256 of them, 4 bytes more; tensor ranks keep half each."""
+    keeps = replace(FRAMEWORK, pipelined_logit_copies=3.0, split_logit_copies=2.0)
+    plain = replace(FRAMEWORK, pipelined_logit_copies=2.0, logit_copies=2.0, split_logit_copies=2.0)
+
+    def logits(framework, **chosen):
+        return float(memory(framework=framework, **chosen).logits_bytes[0])
+
+    assert logits(keeps, pp=2) - logits(plain, pp=2) == 48 * 256 * 4
+    assert logits(keeps, pp=2, tp=2) - logits(plain, pp=2, tp=2) == 48 * 256 * 4 / 2
+
+
+def test_the_shard_that_fp32_training_updates():
+    """FSDP's gathered parameters are other bytes than the shard: 4 more over the ranks with ZeRO 1 and 2."""
+    one = replace(FRAMEWORK, one_sharded_copy=True)
+
+    def held(**chosen):
+        return float(memory(framework=one, precision=Precision.FP32, dp=4, **chosen).parameters_bytes[0])
+
+    assert [held(zero=zero) for zero in (0, 1, 2, 3)] == [PARAMS * n for n in (4, 5, 5, 1)]
+
+
+def test_the_fullest_moment_of_sharded_states():
+    """Of two layers of LLAMA's size with 6 B of copies: the loss beside the head, a pass, or the head's scatter."""
+    turn = replace(FRAMEWORK, freed_in_turn=True, scatter_bytes=6.0)
+    whole, one = (memory(LLAMA, f, zero=3, dp=8) for f in (FRAMEWORK, turn))
+    rank = RankParts(model=LLAMA, layouts=layout(dp=8)).rank(2.0, True, True)
+    head, layer = float(rank.ends[0]) / 2, float(rank.layers[0]) / 2
+    working = float(memory(LLAMA, zero=1, dp=8).buffers_bytes[0])
+    reduced = float(whole.buffers_bytes[0]) - working - 2 * 2 * layer - 2 * 2 * head
+    assert reduced == pytest.approx(max(4 * layer, 4 * 2 * head))
+    scatter = head * (6 + 4 / 8) + 2 * layer + max(2 * head, 2 * layer)
+    at_work = max(working + 2 * 2 * layer + 4 * layer, scatter)
+    assert float(one.buffers_bytes[0]) == pytest.approx(at_work)
+    logits = float(memory(LLAMA, zero=3, dp=8).logits_bytes[0])
+    assert float(one.logits_bytes[0]) == pytest.approx(max(logits + 2 * head - at_work, 0.0))
+
+
+def test_buffers_of_pipeline_stages():
+    """Micro-batches of 48 x 8 in 16 bits: of two virtual stages' inputs and output gradients all but the ends'."""
+    holds = replace(FRAMEWORK, stage_buffers=True)
+
+    def more(**chosen):
+        asked = {"pp": 2, "virtual_stages": 2, "global_batch": 12} | chosen
+        found = [float(memory(framework=f, **asked).buffers_bytes[0]) for f in (holds, FRAMEWORK)]
+        return found[0] - found[1]
+
+    batches = 12 / layout(pp=2).micro_batch[0]
+    assert more() == pytest.approx(batches * (4 - 1 - 1) * 384 * 2)
+    assert more(last=False) == pytest.approx(batches * (4 - 1) * 384 * 2)
+    assert more(sequence_parallel=True, tp=2) == pytest.approx(batches * 2 * 384 * 2 / 2)
+    assert more(pp=1) == 0.0
 
 
 def test_the_fullest_rank_counts():

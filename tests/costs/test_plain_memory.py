@@ -22,11 +22,12 @@ from tests.costs.toy import FRAMEWORK, case, device
 def drawn_framework(rng):
     """Every figure that a rank's memory reads, on or off."""
     flags = ("gathered_logits", "freed_in_turn", "one_sharded_copy", "spare_gradients", "param_remainders",
-             "selective_operations")  # fmt: skip
+             "selective_operations", "stage_buffers")  # fmt: skip
     some = {
         "gradient_bytes": 6.0, "bf16_gradient_bytes": 2.0, "grad_reduce_bytes": 4.0, "bf16_grad_reduce_bytes": 2.0,
         "bucket_bytes": 1.5, "update_bytes": 0.5, "gathered_inputs": 0.75, "gate_tensors": 2.5, "logit_copies": 1.5,
-        "split_logit_copies": 3.0, "logit_chunks": 4.0, "fp8_parameter_bytes": 1.0, "fp8_copy_bytes": 1.0,
+        "split_logit_copies": 3.0, "pipelined_logit_copies": 2.0, "scatter_bytes": 6.0,
+        "logit_chunks": 4.0, "fp8_parameter_bytes": 1.0, "fp8_copy_bytes": 1.0,
         "live_parameters": 900.0, "reduce_bucket_parameters": 400.0, "pass_gradient_bytes": 8.0,
         "gather_copy_bytes": 2.0, "fragmentation": 0.25, "reserved_bytes": 77.0,
         "overlap_experts": 0.5,

@@ -127,7 +127,8 @@ FRAMEWORK = replace(
     overlap_pipeline=0.0, overlap_tensor=0.0, overlap_tensor_backward=0.0, tensor_slowdown=1.0, network_startup_s=0.0,
     host_layer_forward_s=0.0, host_layer_backward_s=0.0, host_step_s=0.0, sharded_nodes=1e6, sharded_stage=1.0,
     update_bytes=0.0, gathered_inputs=0.0, accumulate_bytes=0.0, bf16_accumulate_bytes=0.0, gate_tensors=4.0,
-    logit_copies=2.0, split_logit_copies=2.0, entropy_forward_bytes=38.0, entropy_backward_bytes=14.0,
+    logit_copies=2.0, split_logit_copies=2.0, pipelined_logit_copies=2.0,
+    entropy_forward_bytes=38.0, entropy_backward_bytes=14.0,
     reserved_bytes=0.0, fragmentation=0.0,
 )  # fmt: skip
 

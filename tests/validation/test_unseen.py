@@ -24,7 +24,7 @@ def by_source(predicted):
     [
         ("nemo-24.07-h100", 0.045, 0.12),  # twelve dense models in fp8, 5B to 340B
         ("megatron-bridge-h100", 0.09, 0.165),  # LLaMA 3 of 8B, 70B and 405B in fp8
-        ("nemo-automodel-h100-experts", 0.125, 0.27),  # DeepSeek-V3, Kimi K2, Qwen3 and a hybrid, bf16
+        ("nemo-automodel-h100-experts", 0.155, 0.34),  # DeepSeek-V3, Kimi K2, Qwen3 and a hybrid, bf16
         # Found in 2026-11; development branches that state no version of PyTorch or of attention.
         ("mosaic-dev-a100-80gb", 0.05, 0.26),
         ("mosaic-dev-a100-40gb", 0.13, 0.83),
@@ -322,7 +322,7 @@ def test_a_hybrid_of_state_spaces_and_experts(predicted):
         for i, run in enumerate(predicted.runs)
         if run["model"] == "nemotron-3-nano-30b-a3b"
     }
-    assert 1.0 < ratio.pop("nemo-automodel-h100-experts") < 1.03  # 1.00 with DeepEP at the rate of the links
+    assert 1.3 < ratio.pop("nemo-automodel-h100-experts") < 1.36  # with full recomputation, as its recipe states
     assert 0.95 < ratio.pop("geodesic-gh200-hybrid") < 1.0  # in bf16, 64 GH200
     assert len(ratio) == 3
     assert all(0.89 < x < 1.11 for x in ratio.values())

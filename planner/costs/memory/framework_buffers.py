@@ -45,6 +45,20 @@ def gather_copy_bytes(case: Case, params: Array, last: Any) -> Array:
     return np.asarray(np.where(used & (size > largest), size, 0.0))
 
 
+def stage_buffers_bytes(case: Case, first: Any, last: Any) -> Array:
+    """Buffers for every micro-batch's input and every gradient of an output, of all of a rank's virtual stages.
+
+    PyTorch's torch.distributed.pipelining makes them before the first step and keeps them (stage.py, args_recv_info and
+    grad_recv_info). The first stage receives no inputs, the last one no gradients.
+    """
+    layouts = case.layouts
+    if not case.framework.stage_buffers:
+        return np.zeros(1)
+    one = case.local_tokens / case.token_shares * case.model.hidden * case.device.element_bytes
+    received = layouts.micro_batches * (2.0 * layouts.virtual_stages - first - last)
+    return np.asarray(np.where(layouts.pp > 1, received * one, 0.0))
+
+
 def spare_gradients_bytes(case: Case) -> Array:
     """An empty gradient of each of a layer's matrices, as large as the matrix in the format of parameters.
 

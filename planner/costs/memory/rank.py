@@ -17,11 +17,9 @@ from planner.costs.layer.kept_operations import by_operation
 from planner.costs.memory.bytes_per_parameter import (
     fp8_copy_bytes,
     gradient_bytes,
-    layer_parameter_bytes,
     optimizer_bytes,
     parameter_bytes,
     rank_parameter_bytes,
-    reduced_bytes,
 )
 from planner.costs.memory.chosen_layers import layers_not_recomputed, offloaded_layers
 from planner.costs.memory.framework_buffers import (
@@ -29,11 +27,14 @@ from planner.costs.memory.framework_buffers import (
     gather_copy_bytes,
     gathered_inputs_bytes,
     spare_gradients_bytes,
+    stage_buffers_bytes,
 )
+from planner.costs.memory.freed_in_turn import gradients_in_turn, peaks_in_turn, summed_end_bytes
 from planner.costs.memory.saved_activations import saved_bytes, score_gradient_bytes, weight_grad_share
+from planner.costs.memory.whole_layers import whole_bytes
 from planner.costs.parameters import RankParameters, state_parameters
 from planner.costs.shapes import has_dropout
-from planner.layouts import Layouts, Recompute
+from planner.layouts import Recompute
 from planner.models import mix
 
 
@@ -108,7 +109,8 @@ def activations(case: Case) -> Activations:
     # 16-bit logits and fp32 copies; softmax and then the gradient overwrite one copy. Several heads run one after
     # another, and those before the last keep the copies alone: no product needs its own output.
     columns = case.padded_vocab / (1 if framework.gathered_logits else layouts.tp)
-    copies = np.where(layouts.tp > 1, framework.split_logit_copies, framework.logit_copies)
+    alone = np.where(layouts.pp > 1, framework.pipelined_logit_copies, framework.logit_copies)
+    copies = np.where(layouts.tp > 1, np.maximum(framework.split_logit_copies, alone), alone)
     copies = model.output_heads * 4.0 * copies
     logits = at_once / framework.logit_chunks * columns * (device.element_bytes + copies)
     # One layer's backward works on gradients of the MLP's inner activations, then of attention's scores.
@@ -142,42 +144,6 @@ def activations(case: Case) -> Activations:
         whole=whole,
         again=repeated,
     )
-
-
-def _whole_bytes(
-    case: Case,
-    own: RankParameters,
-    moves: RankParameters,
-    layers: Any,
-    modules: Any,
-    at_once: Any,
-    ends: tuple[Any, Any],
-) -> tuple[Array, Array]:
-    """Bytes of gradients before their scatter (ZeRO-2 and 3), and of gathered parameters (ZeRO-3).
-
-    Gradients are those of the `at_once` layers at work, or of the ends. Parameters are those of twice as many layers,
-    the ones at work and the next ones, and those of the ends between the passes. A framework that takes matrix after
-    matrix (DeepSpeed) holds no more than its limits say, or the largest matrix.
-    """
-    framework, model = case.framework, case.model
-    matrix = model.hidden * np.maximum(model.ffn, model.moe_ffn) / case.layouts.tp
-
-    def of_one_layer(some: RankParameters) -> Any:
-        return (some.layers + some.experts) / np.maximum(layers + modules * model.num_mtp_modules, 1)
-
-    def at_most(count: Any, limit: float) -> Any:
-        return np.minimum(count, np.maximum(matrix, limit or np.inf))
-
-    scattered = at_most(np.minimum(at_once, layers) * of_one_layer(moves), framework.reduce_bucket_parameters)
-    # Embedding and head are gathered, and their gradients scattered, one after the other, or as one.
-    turn = np.maximum(*ends) / np.maximum(sum(ends), 1e-9) if framework.freed_in_turn else 1.0
-    turn = np.where(np.asarray(model.tied), 1.0, turn)
-    unscattered = np.maximum(scattered, turn * moves.ends) * reduced_bytes(case)
-    gathered = at_most(np.minimum(2.0 * at_once, layers) * of_one_layer(own), framework.live_parameters)
-    gathered = gathered * (layer_parameter_bytes(case) + fp8_copy_bytes(case))
-    gathered = gathered + turn * own.ends * parameter_bytes(case.layouts)
-    stage = np.where(case.layouts.shards > 1, case.layouts.zero, 0)  # one rank shards nothing
-    return np.where(stage >= 2, unscattered, 0.0), np.where(stage == 3, gathered, 0.0)
 
 
 def rank_memory(
@@ -218,16 +184,16 @@ def rank_memory(
     moves = trained(case, own)
     gradients, logits = np.asarray(_gradients_bytes(case, moves) * copies), last * held.logits
     states = state_parameters(optimizer_bytes(moves, case), layouts, 1) * copies
-    working = _working_bytes(case, held, alone, moved)
-    buffers = (working + layers * held.keys_values) * slack + spare_gradients_bytes(case)
-    if np.any(layouts.zero >= 2):
-        gradients_whole, parameters_whole = _whole_bytes(case, own, moves, layers, modules, at_once, (first, last))
-        buffers = buffers + gradients_whole + parameters_whole
+    working = (_working_bytes(case, held, alone, moved) + layers * held.keys_values) * slack
+    whole = whole_bytes(case, own, moves, layers, modules, at_once, (first, last))
+    buffers = working + whole.total
     if framework.freed_in_turn:
-        logits = np.maximum(logits, working) - working + waiting * np.maximum(in_flight - 1.0, 0.0) * last * held.loss
-        gradients = _gradients_in_turn(layouts, gradients, freed + logits / np.maximum(in_flight, 1.0), in_flight)
-    if framework.pass_gradient_bytes > 0:
-        buffers = buffers + _grown_bytes(case, moves, freed + last * held.logits)
+        working = np.maximum(working, summed_end_bytes(case, moves, (first, last), held.loss))
+        buffers, logits = peaks_in_turn(layouts, working, logits, whole)
+        logits = logits + waiting * np.maximum(in_flight - 1.0, 0.0) * last * held.loss
+        gradients = gradients_in_turn(layouts, gradients, freed + logits / np.maximum(in_flight, 1.0), in_flight)
+    buffers = buffers + spare_gradients_bytes(case) + stage_buffers_bytes(case, first, last)
+    buffers = buffers + _grown_bytes(case, moves, freed + last * held.logits)
     if framework.gather_copy_bytes > 0:
         buffers = buffers + gather_copy_bytes(case, moves.total, last)
     return Memory(
@@ -253,15 +219,6 @@ def _working_bytes(case: Case, held: Activations, alone: Any, moved: Any) -> Arr
     return np.asarray(one + takes_turns(case) * held.layer)
 
 
-def _gradients_in_turn(layouts: Layouts, gradients: Array, freed: Array, in_flight: Any) -> Array:
-    """Bytes that gradients add to a peak before the first backward pass, which frees activations as it makes them.
-
-    Gradients are there already after another pass, or in buckets (ZeRO 0 of several replicas).
-    """
-    fresh = (in_flight >= layouts.micro_batches) & ~((layouts.zero == 0) & (layouts.dp * layouts.cp > 1))
-    return np.where(fresh, np.maximum(gradients - freed, 0.0), gradients)
-
-
 def _is_mixed(case: Case) -> Any:
     """Whether training is in mixed precision: products of fewer than 32 bits."""
     return case.device.element_bytes < 4.0
@@ -281,6 +238,10 @@ def _parameters_bytes(case: Case, own: RankParameters, moves: RankParameters, co
     parameters = state_parameters(rank_parameter_bytes(own, case), layouts, 3) * copies * versions
     if case.framework.one_sharded_copy:
         parameters = np.where((layouts.zero == 3) & _is_mixed(case) & ~frozen(case), 0.0, parameters)
+        # In fp32 the optimizer has no copy of its own: it updates the shard, from which others are gathered.
+        gathered = ~_is_mixed(case) & ((layouts.zero == 1) | (layouts.zero == 2)) & (layouts.shards > 1)
+        shard = state_parameters(rank_parameter_bytes(own, case), layouts, 1) * copies
+        parameters = parameters + np.where(gathered, shard, 0.0)
     if np.any(frozen(case)):
         beside = state_parameters(moves, layouts, 3) * parameter_bytes(layouts)
         parameters = parameters + np.where(frozen(case), beside * copies * versions, 0.0)

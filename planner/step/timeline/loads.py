@@ -3,7 +3,10 @@
 import numpy as np
 
 from planner.base.arrays import Array, Ints, record
+from planner.costs.case import Case
+from planner.costs.memory.freed_in_turn import in_buckets
 from planner.schedules import Order
+from planner.schedules.operations import KINDS
 from planner.step.given_stages import Chunks, chunks_of
 from planner.step.passes import Share, passes
 from planner.step.step_costs import StepCosts
@@ -66,3 +69,16 @@ def rank_loads(order: Order, loads: StageLoads, copies: int, shared: bool = Fals
         chunks=loads.chunks.on(holds), first=first, last=last,
         forward_s=holds @ loads.forward_s, backward_s=holds @ backward,
     )  # fmt: skip
+
+
+def gradients_to_come(case: Case, order: Order, gradients_bytes: Array) -> Array:
+    """Bytes of a rank's gradients that its first backward pass has yet to make, by operation, shape (n,).
+
+    None where a framework's gradients lie in buckets, or are counted from the start.
+    """
+    layouts = case.layouts
+    if not case.framework.freed_in_turn or in_buckets(layouts)[0]:
+        return np.zeros(len(order))
+    backward = np.cumsum(np.isin(order.kind, [KINDS.index(kind) for kind in "BI"]))
+    before = np.concatenate([[0], backward])[order.start[:-1]]
+    return np.asarray(np.where(backward - before[order.rank] <= 1, gradients_bytes[order.rank], 0.0))

@@ -27,7 +27,7 @@ from planner.step.pipelines import layers_at_once
 from planner.step.slice_program import times
 from planner.step.step_costs import StepCosts, step_costs
 from planner.step.timeline.chunk_links import ChunkLinks, chunk_links
-from planner.step.timeline.loads import RankLoads, StageLoads, rank_loads, stage_loads
+from planner.step.timeline.loads import RankLoads, StageLoads, gradients_to_come, rank_loads, stage_loads
 from planner.step.timeline.timeline import TimedOrder, Timeline, check_size, durations, run_all
 
 Sized = tuple[Schedule, Pipeline]
@@ -281,7 +281,7 @@ def finish(x: PreparedStep, timeline: Timeline) -> StepSimulation:
         last=ranks.last, modules=ranks.chunks.modules, dense=ranks.chunks.dense,
         copies=schedule.copies, versions=schedule.weight_versions(x.pipe, np.arange(x.pipe.p)),
         at_once=layers_at_once(costs.case.layouts, ranks.chunks.layers), held=held,
-    ).total_bytes - loss * np.asarray(ranks.last)  # fmt: skip
+    )  # fmt: skip
     gather = x.share * x.data.gather_s
     tokens = 1.0 if x.slices is None else x.slices.tokens[order.slice]
     return StepSimulation(
@@ -289,8 +289,9 @@ def finish(x: PreparedStep, timeline: Timeline) -> StepSimulation:
         gather_hidden_s=gather - shown,
         reduce_s=reduce, tied_s=tied, reduce_start_s=reduce_start, reduce_end_s=reduce_end,
         update_start_s=ready, update_end_s=end,
-        held_bytes=timeline.held(lambda stage: stage_bytes[stage] * tokens, float(held.weight_grad_share[0])),
-        static_bytes=static,
+        held_bytes=timeline.held(lambda stage: stage_bytes[stage] * tokens, float(held.weight_grad_share[0]))
+        - gradients_to_come(costs.case, order, static.gradients_bytes),
+        static_bytes=static.total_bytes - loss * np.asarray(ranks.last),
         moved_s=moved * (0.0 if costs.offload_layer_s is None else costs.offload_layer_s[0]),
         step_time_s=float((end - begin).max()) if schedule.unsynchronised_end else float(end.max()),
     )  # fmt: skip
