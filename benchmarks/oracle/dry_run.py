@@ -18,6 +18,8 @@ import torch.distributed as dist
 import torchtitan.tools.utils as titan_tools
 
 titan_tools.device_type = "cpu"
+titan_tools.has_cuda_capability = lambda major, minor: (major, minor) == (9, 0)  # settings of a Hopper's kernels
+titan_tools.get_cuda_flash_attention_impl = lambda: None  # without its packages
 
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torchtitan.components.loss import ChunkedLossWrapper

@@ -7,6 +7,7 @@ from planner.costs.layer.expert_routing import dispatchers
 from planner.costs.memory.bytes_per_parameter import gradient_bytes, reduced_bytes
 from planner.costs.memory.fit_chance import kinds_of, unmeasured
 from planner.costs.placement import node_ranks
+from planner.hardware import profile_names
 from planner.layouts import Dispatcher, Layouts, OptimizerKind, Precision
 from planner.setup import Setup
 
@@ -46,7 +47,12 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
     gradients = f"gradients kept in {_format(kept)}, reduced in {_format(sent)}"
     speed = cluster.network.bandwidth_bytes_per_s / GBIT
     whose = "as asked" if int(layouts.grad_dtype[0]) or int(layouts.grad_reduce_dtype[0]) else setup.framework.name
+    compiled = f"{setup.framework.name}-compiled"
     said = [length, f"{gradients} ({whose})", OPTIMIZERS[OptimizerKind(int(layouts.optimizer[0]))]]
+    if setup.framework.compiled_layers:
+        said.append(f"layers compiled by torch.compile ({setup.framework.name})")
+    elif compiled in profile_names("frameworks"):
+        said.append(f"layers not compiled (--framework {compiled} counts torch.compile)")
     if train := int(layouts.train[0]):
         how = f"adapters as Megatron-Bridge's beside frozen weights ({training_text(train)})"
         said.append(f"{how}, in no run that a fit uses")

@@ -69,8 +69,8 @@ def gradient_formats(setup: Setup, layouts: Layouts) -> tuple[str, str]:
 class Nearest:
     """A layout on its way to one that a framework can run, with a sentence for each choice that it can't express."""
 
-    def __init__(self, title: str, setup: Setup, row: dict[str, Any]) -> None:
-        self.title, self.setup, self.row = title, setup, dict(row)
+    def __init__(self, title: str, setup: Setup, row: dict[str, Any], base: str | None = None) -> None:
+        self.title, self.setup, self.row, self.base = title, setup, dict(row), base
         self.notes: list[str] = []
 
     def note(self, sentence: str) -> None:
@@ -213,6 +213,10 @@ class Target(ABC):
     def only(self, fixed: Fixed) -> Fixed:
         """A search's choices that the framework can run, within what the user has settled (`fixed`)."""
         return fixed
+
+    def pipelines(self, model: Transformer) -> bool:
+        """Whether it runs pipelines of a model."""
+        return True
 
     def profile_on(self, cluster: Cluster) -> str:
         """Its own profile on a cluster."""

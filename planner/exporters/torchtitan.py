@@ -6,13 +6,13 @@ written beside the recipe: a CSV that its pipeline runtime loads.
 """
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from planner.base.errors import LayoutError, OutputError
 from planner.exporters.schedule_csv import schedule_csv
-from planner.exporters.target import MODELS, Job, Nearest, Target, allowed, comments, identifier, stage_layers
+from planner.exporters.target import Job, Nearest, Target, allowed, comments, identifier, stage_layers
+from planner.exporters.torchtitan_models import BY_SIZES, attention_backend, registered, sizes_of
 from planner.models import Transformer
 from planner.schedules import SCHEDULES, Pipeline, Schedule, get_schedule
 from planner.search import Fixed
@@ -45,7 +45,7 @@ class Torchtitan(Target):
     head_module = "lm_head"
     """The output product's name in its models."""
     splits_backward = False
-    """Whether schedules can: not under its compiled attention, whose mask is no tensor to `stage_backward_input`
+    """Whether schedules can: not under its attention, whose mask is no tensor to `stage_backward_input`
     (tests/integration_tests/features.py), nor under torch.compile (pytorch/pytorch issue 161904)."""
 
     def check_question(self, model: Transformer, precision: str, base: str | None = None) -> None:
@@ -86,6 +86,8 @@ class Torchtitan(Target):
             nearest.schedules(own, *split)
         elif row["pp"] == 1:
             nearest.schedules(("1f1b",))
+        if row["pp"] > 1 and not self.pipelines(nearest.setup.model):
+            raise nearest.refuse("pp", "has no pipeline of this model", f"recommend with --framework {self.name}")
         check_precision(row["precision"])
         if row["precision"] == "fp8" and (row["train"] != "full" or not self.narrow(nearest.setup.model)):
             reason = "adapters come after it" if row["train"] != "full" else "its experts in fp8 are a prototype"
@@ -108,7 +110,12 @@ class Torchtitan(Target):
         if row["grad_dtype"] == "bf16":
             nearest.change("grad_dtype", "framework", "FSDP keeps the shard's gradient in the parameter's fp32")
         nearest.own_heads()
-        nearest.note(f"attention {row['attention']}: the recipe's model chooses its kernel")
+        if nearest.base or not self.takes_base or not attention_backend(nearest.setup, row):
+            nearest.note(f"attention {row['attention']}: the recipe's model chooses its kernel")
+
+    def pipelines(self, model: Transformer) -> bool:
+        """Not of its models whose head is the embedding (models/common/decoder.py)."""
+        return not (model.tied and sizes_of(model) in BY_SIZES)
 
     def render(self, job: Job) -> str:
         """The recipe."""
@@ -118,15 +125,17 @@ class Torchtitan(Target):
         fields = parallel_fields(job, self.head_module)
         csv, parts = csv_path(job), compiled(job)
         needed, narrowed = products(job, bool(parts))
+        backend = None if job.base else attention_backend(job, row)
         if csv is not None:
             fields["pipeline_parallel_schedule_csv"] = f'str(Path(__file__).with_name("{csv.name}"))'
         lines = [
             *comments(job.head),
             *USAGE.splitlines(),
+            *([WANTS] if backend and row["attention"] == "flash3" else []),
             "",
             *(["from pathlib import Path", ""] if csv is not None else []),
             *needed,
-            f"from torchtitan.config import {'CompileConfig, ' if parts else ''}ParallelismConfig",
+            "from torchtitan.config import CompileConfig, ParallelismConfig",
             "from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC  # noqa: F401",
             "from torchtitan.trainer import Trainer",
             "",
@@ -142,9 +151,9 @@ class Torchtitan(Target):
             f'    config.training.mixed_precision_param = "{computed_in(row)}"',
             f'    config.training.mixed_precision_reduce = "{reduced_in(job)}"',
             f"    config.training.enable_cpu_offload = {row['offload_optimizer']}",
-            *(["    config.training.disable_cuda_graphs = True"] if row["pp"] > 1 or row["ep"] > 1 else []),
+            *(["    config.training.disable_cuda_graphs = True"] * bool(row["pp"] > 1 or row["ep"] > 1 or backend)),
             f"    config.activation_checkpoint = {CHECKPOINTING[row['recompute']]}",
-            *([f"    config.compile = CompileConfig(enable=True, components={parts})"] if parts else []),
+            f"    config.compile = CompileConfig(enable={bool(parts)}{f', components={parts}' * bool(parts)})",
             "    config.parallelism = ParallelismConfig(",
             *(f"        {key}={value}," for key, value in fields.items()),
             "    )",
@@ -199,18 +208,24 @@ def compiled(job: Job) -> str:
 
 
 def products(job: Job, compiles: bool) -> tuple[list[str], list[str]]:
-    """The recipe's lines for products in fp8, as torchtitan's own have them, or none in fp8: imports, statements."""
+    """The recipe's lines for its model: attention kernel, and products in fp8 as torchtitan's own recipes have them.
+
+    Imports, statements. A recipe of torchtitan's may ask for fp8 itself: its model is taken without it.
+    """
+    needed, lines = [], []
+    if job.base is None:
+        known = registered(job.model)
+        backend = attention_backend(job, job.row) or "flex"
+        needed.append(f"from torchtitan.models.{known.module} import model_registry")
+        lines.append(f'    config.model_spec = model_registry("{known.flavor}", attn_backend="{backend}")')
     if job.row["precision"] != "fp8":
-        known = None if job.base is not None else registered(job.model)
-        if known is None or not known.narrow:
-            return [], []
-        source = f"from torchtitan.models.{known.module} import model_registry"
-        return [source], [f'    config.model_spec = model_registry("{known.flavor}")']
+        return needed, lines
     kept = '"lm_head", "router.gate"' if job.model.num_experts else '"lm_head"'
     how = f"model_compile_enabled={compiles}"
     converters = {"Float8LinearConverter": f"filter_fqns=[{kept}], {how}"}
     converters |= {"Float8GroupedExpertsConverter": how} if job.model.num_experts else {}
-    return [f"from torchtitan.components.quantization import {', '.join(converters)}"], [
+    return [f"from torchtitan.components.quantization import {', '.join(converters)}", *needed], [
+        *lines,
         "    for converter in (",
         *(f"        {name}.Config({fields})," for name, fields in converters.items()),
         "    ):",
@@ -293,29 +308,4 @@ def computed_in(row: dict[str, Any]) -> str:
 USAGE = """\
 # Put this file on PYTHONPATH: torchrun ... -m torchtitan.train --module THIS_FILES_NAME --config THE_FUNCTIONS_NAME
 # Dataset, optimizer, checkpoints and the number of steps are the base recipe's: planner does not choose them."""
-
-
-@dataclass(frozen=True)
-class Registered:
-    """torchtitan's module of models, the function of its `config_registry`, and the flavor that TOML files name.
-
-    narrow: that function asks for products in fp8.
-    """
-
-    module: str
-    recipe: str
-    flavor: str
-    narrow: bool = False
-
-
-_BY_SIZES = {tuple(known.pop("sizes")): Registered(**known) for known in map(dict, MODELS["torchtitan"])}
-
-
-def registered(model: Transformer, remedy: str = "") -> Registered:
-    """The torchtitan model of these sizes. Raises LayoutError, with the remedy, if it registers none."""
-    m = model
-    sizes = (m.num_layers, m.hidden, m.num_heads, m.num_kv_heads, m.moe_ffn if m.num_experts else m.ffn, m.vocab)
-    if sizes not in _BY_SIZES:
-        has = f"torchtitan registers no model of the sizes of {m.name} (of its llama3, qwen3, deepseek_v3)"
-        raise LayoutError(has + remedy)
-    return _BY_SIZES[sizes]
+WANTS = "# Attention wants flash-attn-3 on Hopper, flash-attn-4 on Blackwell and on context ranks."

@@ -4,6 +4,7 @@ from planner.base.errors import LayoutError
 from planner.exporters import torchtitan
 from planner.exporters.target import Job, Nearest, Target, comments, quoted
 from planner.exporters.torchtitan import Torchtitan
+from planner.exporters.torchtitan_models import registered
 from planner.models import Transformer
 
 FLOAT8 = "quantize.linear.float8"
@@ -30,11 +31,15 @@ class TorchtitanToml(Torchtitan):
         if precision == "fp8" and not self.narrow(model):
             has = f"precision fp8: experts ({model.name}) in fp8 are a prototype of torchtitan's before 0.3"
             raise LayoutError(f"{has}; recommend with --precision bf16, or --framework torchtitan")
-        torchtitan.registered(model)
+        registered(model, before=True)
 
     def narrow(self, model: Transformer) -> bool:
         """Not experts: a prototype, without pipelines and context parallelism."""
         return not model.num_experts
+
+    def pipelines(self, model: Transformer) -> bool:
+        """Of Llama and DeepSeek alone (`pipelining_fn` of each model's __init__.py)."""
+        return registered(model, before=True).module in ("llama3", "deepseek_v3")
 
     def adapt(self, nearest: Nearest) -> None:
         """Adapts as the recipe does, but replicas stand alone, and tensor parallelism brings sequence parallelism."""
@@ -47,7 +52,7 @@ class TorchtitanToml(Torchtitan):
 
     def render(self, job: Job) -> str:
         """The TOML tables."""
-        row, known = job.row, torchtitan.registered(job.model)
+        row, known = job.row, registered(job.model, before=True)
         fields = torchtitan.parallel_fields(job, self.head_module)
         del fields["enable_sequence_parallel"]
         if row["ep"] > 1:

@@ -48,3 +48,13 @@ def test_a_long_sequence_is_asked_about():
     plan = planner.recommend(planner.Model("llama3-8b", seq_len=131072), "dgx-h100", gpus=64, batch=16)
     assert plan.assumed[0].startswith("131,072 tokens per sequence (longer than most trainings'")
     assert plan.to_dict()["assumed"] == list(plan.assumed)
+
+
+def test_whether_layers_are_compiled_is_said_where_both_are_known():
+    plain, compiled, other = (
+        planner.estimate("llama3-8b", "dgx-h100", batch=64, dp=16, zero=3, framework=name).assumed
+        for name in ("torchtitan", "torchtitan-compiled", "megatron-core")
+    )
+    assert "layers not compiled (--framework torchtitan-compiled counts torch.compile)" in plain
+    assert "layers compiled by torch.compile (torchtitan-compiled)" in compiled
+    assert not any("compile" in phrase for phrase in other)

@@ -19,10 +19,10 @@ FULL, SELECTIVE = Recompute.FULL, Recompute.SELECTIVE
 TORCHTITAN = {
     "fsdp": ("llama3-8b", {"dp": 16, "zero": 3}),
     "hybrid": ("llama3-8b", {"dp": 16, "zero": 3, "dp_replicate": 2, "recompute": FULL}),
-    "zero2": ("llama3-8b", {"dp": 8, "zero": 2, "recompute": SELECTIVE}),
+    "zero2": ("llama3.2-1b", {"dp": 8, "zero": 2, "recompute": SELECTIVE, "attention": Attention.FLASH3}),
     "tensor": ("llama3-70b", {"dp": 8, "tp": 8, "zero": 3, "sequence_parallel": True, "recompute": FULL}),
     "plain tensor": ("llama3-8b", {"dp": 4, "tp": 4, "zero": 3}),
-    "context": ("llama3-8b", {"dp": 4, "cp": 4, "tp": 2, "zero": 3, "sequence_parallel": True}),
+    "context": ("gpt-oss-20b", {"dp": 4, "cp": 4, "zero": 3, "attention": Attention.FLASH3}),
     "pipeline": ("llama3-8b", {"dp": 4, "pp": 4, "zero": 1, "recompute": SELECTIVE}),
     "interleaved": ("llama3-8b", {"dp": 2, "tp": 2, "pp": 4, "virtual_stages": 2, "schedule": "interleaved"}),
     "experts": ("qwen3-30b-a3b", {"dp": 16, "ep": 8, "zero": 3, "recompute": FULL}),

@@ -284,9 +284,10 @@ def test_gradients_are_written_as_the_plan_has_them():
 def test_torchtitan_compiles_what_the_prediction_assumes_compiled(framework, parts):
     sent = plan("llama3-8b", dp=16, zero=2)
     sent = replace(sent, setup=replace(sent.setup, framework=load_framework(framework)))
-    line = None if parts is None else f"    config.compile = CompileConfig(enable=True, components={json.dumps(parts)})"
+    asked = "enable=False" if parts is None else f"enable=True, components={json.dumps(parts)}"
     written = export("torchtitan", sent).text.splitlines()
-    assert [one for one in written if "config.compile" in one] == [line] * (parts is not None)
+    assert [one for one in written if "config.compile" in one] == [f"    config.compile = CompileConfig({asked})"]
+    assert set(re.findall(r"(\w+)=", asked)) <= names("torchtitan", "CompileConfig")
     table = tomllib.loads(export("torchtitan-toml", sent).text).get("compile")
     assert table == (None if parts is None else {"enable": True, "components": parts})
 
@@ -354,9 +355,9 @@ def test_torchtitan_trains_in_fp8_where_the_plan_does():
         assert 'mixed_precision_param = "bfloat16"' in done.text
     # 405B's own recipe asks for fp8: a plan in bf16 takes the model without it.
     whole = export("torchtitan", plan("llama3-405b", dp=8, tp=8, pp=9, zero=1, layer_split=Split.BALANCED)).text
-    assert 'config.model_spec = model_registry("405B")' in whole
+    assert 'config.model_spec = model_registry("405B", attn_backend="flex")' in whole
     assert "from torchtitan.models.llama3 import model_registry" in whole
-    assert "model_registry" not in export("torchtitan", PLANS["fsdp"]()).text
+    assert "convert" not in whole
     qwen = plan("qwen3-30b-a3b", dp=16, ep=8, zero=2, precision=Precision.FP8)
     assert export("torchtitan-toml", qwen).layouts.row(0)["precision"] == "bf16"
     for to, model, precision in (
@@ -634,6 +635,68 @@ def test_processes_start_on_hosts_and_an_nvlink_domain_is_18_of_them(cluster, ho
     script, config = (export(to, a_plan).text for to in ("megatron", "accelerate"))
     assert f"NNODES=${{NNODES:-{hosts[0]}}}\nGPUS_PER_NODE=${{GPUS_PER_NODE:-{hosts[1]}}}\n" in script
     assert f"num_machines: {hosts[0]}\nnum_processes: 144\n" in config
+
+
+@pytest.mark.parametrize(
+    ("cluster", "kernel", "cp", "backend", "said"),
+    [
+        ("dgx-h100", "flash3", 1, "varlen", False), ("dgx-b200", "flash3", 2, "flex_flash", False),
+        ("dgx-a100-80gb", "flash2", 1, "varlen", False), ("dgx-a100-80gb", "flash2", 2, "flex", True),
+        ("dgx-h100", "flash2", 1, "flex", True), ("rtx-4090-server", "flash2", 1, "flex", True),
+    ],
+)  # fmt: skip
+def test_torchtitan_runs_the_kernel_that_the_seconds_are_of(cluster, kernel, cp, backend, said):
+    """`varlen` is FlashAttention 2 before Hopper, 3 there, 4 on Blackwell, without context ranks."""
+    one = plan(cluster=cluster, dp=8, cp=cp, zero=3, attention=Attention[kernel.upper()])
+    done = export("torchtitan", one)
+    assert f'model_registry("8B", attn_backend="{backend}")' in done.text
+    assert backend in names("torchtitan", "attn_backend")
+    assert any(note.startswith(f"attention {kernel}: the recipe's") for note in done.notes) == said
+    assert ("disable_cuda_graphs = True" in done.text) != said
+    assert ("flash-attn-3" in done.text) == (kernel == "flash3" and not said)
+    own = export("torchtitan", one, base="my.recipes:base")
+    assert "model_registry" not in own.text
+    assert any(note.startswith(f"attention {kernel}: the recipe's") for note in own.notes)
+
+
+def test_latent_attention_runs_no_flash_attention_2_in_torchtitan():
+    one = plan("deepseek-v2-lite", "dgx-a100-80gb", dp=8, zero=3, attention=Attention.FLASH2)
+    assert 'attn_backend="flex"' in export("torchtitan", one).text
+
+
+@pytest.mark.parametrize(
+    ("model", "flavor", "base", "before"),
+    [
+        ("llama3.2-1b", "1B", "llama3.config_registry import llama3_8b", None),
+        ("llama3.2-3b", "3B", "llama3.config_registry import llama3_8b", None),
+        ("qwen3-4b", "4B", "qwen3.config_registry import qwen3_14b", "4B"),
+        ("qwen3-8b", "8B", "qwen3.config_registry import qwen3_14b", "8B"),
+        ("qwen3-235b-a22b", "235B-A22B", "qwen3.config_registry import qwen3_30b_a3b", "235B-A22B"),
+        ("deepseek-v2", "236B", "deepseek_v3.config_registry import deepseek_v3_16b", "236B"),
+        ("gpt-oss-20b", "20b", "gpt_oss.config_registry import gpt_oss_20b", "20b"),
+        ("gpt-oss-120b", "120b", "gpt_oss.config_registry import gpt_oss_120b", "120b"),
+    ],
+)
+def test_torchtitan_has_flavors_without_a_recipe_of_their_own(model, flavor, base, before):
+    one = plan(model, dp=16, zero=3)
+    text = export("torchtitan", one).text
+    assert f'model_registry("{flavor}", ' in text
+    assert f"from torchtitan.models.{base} as base" in text
+    if before is None:
+        with pytest.raises(LayoutError, match="torchtitan registers no model of the sizes of llama3"):
+            export("torchtitan-toml", one)
+    else:
+        assert f'flavor = "{before}"' in export("torchtitan-toml", one).text
+
+
+@pytest.mark.parametrize(("to", "model"), [("torchtitan", "llama3.2-1b"), ("torchtitan-toml", "qwen3-8b")])
+def test_torchtitan_has_pipelines_of_some_models(to, model):
+    """0.3: not where the head is the embedding; before: of Llama and DeepSeek alone."""
+    with pytest.raises(LayoutError, match=f"pp 2: torchtitan has no pipeline of this model; .* {to}"):
+        export(to, plan(model, dp=8, pp=2))
+    assert recommend(model, "dgx-h100", gpus=8, batch=64, framework=to).best.layout["pp"] == 1
+    with pytest.raises(LayoutError, match="pp is 2; the framework to run on allows: 1"):
+        recommend(model, "dgx-h100", gpus=8, batch=64, framework=to, pp=2)
 
 
 SHIFTED = "; context ranks want labels that the script has shifted (shift_labels)"
