@@ -7,8 +7,8 @@ from typing import Any
 
 from planner.api.answer import Answer
 from planner.api.existing_run import run_of_megatron
+from planner.api.frameworks import layout_under
 from planner.plan_file import read_plan
-from planner.question import one_layout
 from planner.report.difference import difference_record, plans_view
 from planner.report.imported import OF_IT, left_out_lines
 from planner.report.plots import draw_layouts, draw_rows
@@ -26,7 +26,7 @@ def compare_schedules(setup: Setup, **choices: Any) -> Answer:
 
     Raises as `planner.estimate`, and LayoutError if no schedule can run it.
     """
-    layouts = one_layout(setup.cluster, **choices, own_split=setup.framework.layer_split)
+    layouts = layout_under(setup, **choices)
     rows, refused = compare(setup, layouts)
     title = question_title(setup, int(layouts.gpus[0]), int(layouts.global_batch[0]))
     record = comparison_record(rows, refused, setup.cluster)
@@ -41,7 +41,7 @@ def partition(setup: Setup, **choices: Any) -> Answer:
 
     Raises as `planner.estimate`, and LayoutError if no split fits in memory.
     """
-    layouts = one_layout(setup.cluster, **choices, layer_split="even")
+    layouts = layout_under(setup, **choices, layer_split="even")
     split = stage_split(setup, layouts)
     title = question_title(setup, int(layouts.gpus[0]), int(layouts.global_batch[0]))
     return Answer(title, split_record(split), split_view(split))

@@ -8,7 +8,8 @@ from planner.base.files import is_path
 from planner.base.lookup import same_name
 from planner.choices.table import CHOICES
 from planner.hardware import profile_names
-from planner.question import load_setup, search_request
+from planner.layouts import Layouts
+from planner.question import load_setup, one_layout, search_request
 from planner.search.request import Request
 from planner.setup import Setup
 
@@ -41,6 +42,18 @@ def setup_under(model: Any, cluster: Any, framework: str | None, **more: Any) ->
     profile, export = named_framework(framework)
     setup = load_setup(model, cluster, framework=profile, **more)
     return setup if export is None else replace(get_target(export).own(setup), export=export)
+
+
+def layout_under(setup: Setup, **choices: Any) -> Layouts:
+    """One layout, where nothing is said as its framework has it. Raises as `planner.question.one_layout`."""
+    layouts = one_layout(setup.cluster, **choices, own_split=setup.framework.layer_split)
+    if choices.get("sequence_parallel") is None and layouts.tp[0] > 1 and setup.framework.stack == "pytorch":
+        from planner.exporters.plan_export import TARGETS
+
+        names = (setup.framework.name, *setup.framework.bases)
+        if any(target.spreads_tokens and target.profile in names for target in TARGETS.values()):
+            return replace(layouts, sequence_parallel=layouts.tp > 1)
+    return layouts
 
 
 def held_request(setup: Setup, base: str | None = None, **question: Any) -> tuple[Setup, Request]:

@@ -55,7 +55,7 @@ class LayoutChoices(SharedChoices, total=False):
     recompute_layers: int
     layer_split: str | None
     pipeline_layout: str
-    sequence_parallel: bool
+    sequence_parallel: bool | None
     fused_norm: bool
     offload_optimizer: bool
     offload_layers: int

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 from planner.api.anchored import anchor_entry, anchor_lines, anchored, interval_s, trust, unlike_measured
 from planner.api.answer import Shown
 from planner.api.assumed import assumed
+from planner.api.frameworks import layout_under
 from planner.api.inputs import ClusterLike, LayoutChoices, ModelLike, setup_of
 from planner.layouts import Layouts
 from planner.plan_file import SavedPlan
-from planner.question import one_layout, word
+from planner.question import word
 from planner.report import records, tables
 from planner.report.records import layout_frame
 from planner.setup import Setup
@@ -219,8 +220,8 @@ def estimate(
     last (a short last stage); None is the framework's own.
     pipeline_layout: the stages layer by layer instead, as Megatron-LM writes them: "Et*3|(tt|)*29m|L".
     framework, precision, attention: None is what is usual on the cluster. What is not given is 1 of a degree, a
-    micro-batch, zero; Adam; no recomputation. anchor: a CSV of runs measured on such a machine, which correct its
-    figures.
+    micro-batch, zero; Adam; no recomputation; sequence parallelism where torchtitan turns it on by itself. anchor: a
+    CSV of runs measured on such a machine, which correct its figures.
 
     Raises:
         InputError: a value out of range, or of the wrong kind; names the field.
@@ -232,7 +233,7 @@ def estimate(
 
 
 def estimate_one(setup: Setup, **choices: Any) -> LayoutEstimate:
-    """The estimate of a question's layout; choices: by name, as `planner.question.one_layout`. Raises as `estimate`."""
-    layouts = one_layout(setup.cluster, **choices, own_split=setup.framework.layer_split)
+    """The estimate of a question's layout; choices: by name, as `layout_under`. Raises as `estimate`."""
+    layouts = layout_under(setup, **choices)
     check_legal(setup.model, setup.cluster, layouts)
     return LayoutEstimate(setup, timed_estimate(setup, layouts), 0)

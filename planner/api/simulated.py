@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from planner.api.answer import Shown
+from planner.api.frameworks import layout_under
 from planner.api.inputs import ClusterLike, LayoutChoices, ModelLike, setup_of
 from planner.base.errors import InputError
 from planner.base.files import write_text
 from planner.base.units import GIB
 from planner.exporters.perfetto import step_trace
 from planner.layouts import Layouts
-from planner.question import one_layout
 from planner.report import simulations, tables
 from planner.report.pictures import svg_element, timeline_figure
 from planner.report.records import operation_frame
@@ -143,8 +143,8 @@ def simulate_layouts(setup: Setup, layouts: Layouts, how: Timing | None = None) 
 
 
 def simulate_one(setup: Setup, how: Timing | None = None, **choices: Any) -> Simulation:
-    """The timeline of a question's layout; choices: by name, as `planner.question.one_layout`. Raises as `simulate`."""
-    return simulate_layouts(setup, one_layout(setup.cluster, **choices, own_split=setup.framework.layer_split), how)
+    """The timeline of a question's layout; choices: by name, as `layout_under`. Raises as `simulate`."""
+    return simulate_layouts(setup, layout_under(setup, **choices), how)
 
 
 def simulate(

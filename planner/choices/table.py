@@ -37,7 +37,8 @@ CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
     Choice("dp_replicate", int, 1, "Copies of what ZeRO shards, each on neighbours: hybrid sharding.", "replicate",
            tie=12, axis=2, tried=(1,), of_layer=False, depends=True, risky=True, follows=True),
     Choice("sequence_parallel", bool, False, "Sequence parallelism between the products of tensor ranks.", "sp",
-           also="sp", tie=13, axis=3, tried=(False, True), depends=True, follows=True),
+           also="sp", tie=13, axis=3, tried=(False, True), depends=True, follows=True,
+           derived="on with tensor ranks where the framework turns it on by itself, as torchtitan does"),
     Choice("recompute", Recompute, Recompute.NONE, "Activations recomputed: none, selective (attention's core), "
            "fine (norms and experts' activations too), full (layers).",
            "recompute", tie=10, axis=1, tried=tuple(Recompute), risky=True),

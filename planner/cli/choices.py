@@ -105,7 +105,8 @@ def _one(choice: Choice, panel: str = LAYOUT) -> inspect.Parameter:
     kind: Any = choice.plain_kind
     default = None if choice.derived else choice.plain(choice.default)
     says = f"{choice.says} Default: {choice.derived}." if choice.derived else choice.says
-    return _parameter(choice, kind | None if choice.derived else kind, default, says, panel, bool(default))
+    both = bool(default or (choice.derived and choice.kind is bool))
+    return _parameter(choice, kind | None if choice.derived else kind, default, says, panel, both)
 
 
 def _several(choice: Choice) -> inspect.Parameter:

@@ -177,6 +177,8 @@ class Target(ABC):
     """Precisions that its file can't ask for, or that planner does not write."""
     takes_base = False
     """Whether its file builds on a recipe of the user's own."""
+    spreads_tokens = False
+    """Whether its tensor ranks have sequence parallelism where nothing is said."""
     mark = "#"
     """The text that begins a comment; empty where the format has none."""
     adapters: str | None = None

@@ -300,3 +300,18 @@ def test_estimate_is_the_function_whatever_was_imported_before():
 def test_importing_the_package_loads_nothing_heavy():
     code = "import planner, sys; print([m for m in ('numpy', 'rich', 'pydantic', 'pandas') if m in sys.modules])"
     assert python(code) == "[]"
+
+
+@pytest.mark.parametrize(
+    ("framework", "choices", "on"),
+    [
+        ("torchtitan", {"tp": 8}, True), ("torchtitan-compiled", {"tp": 8}, True), ("torchtitan", {"tp": 1}, False),
+        ("torchtitan", {"tp": 8, "sequence_parallel": False}, False), ("fsdp", {"tp": 8}, False),
+        ("megatron-core", {"tp": 8}, False), ("megatron-core", {"tp": 8, "sequence_parallel": True}, True),
+    ],
+)  # fmt: skip
+def test_sequence_parallelism_is_on_where_a_framework_turns_it_on_by_itself(framework, choices, on):
+    """torchtitan 0.3.0, config/configs.py: `enable_sequence_parallel` is True; the others' is asked for."""
+    asked = {"batch": 64, "framework": framework} | choices
+    assert planner.estimate("llama3-8b", "dgx-h100", **asked).layout["sequence_parallel"] == on
+    assert planner.simulate("llama3-8b", "dgx-h100", **asked).layouts.row(0)["sequence_parallel"] == on
