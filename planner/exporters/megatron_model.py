@@ -48,7 +48,7 @@ def model_arguments(model: Transformer, *, dropout: bool, grouped: bool, dispatc
         (m.family == "nemotron" and not (m.gated or m.clamped), "--squared-relu"),
         (not biased, "--disable-bias-linear"), (not biased and m.qkv_bias, "--add-qkv-bias"),
         (not m.tied, "--untie-embeddings-and-output-weights"), (m.qk_norm or m.kv_lora_rank, "--qk-layernorm"),
-        (m.num_window_layers, "--window-size", f"{m.window},0"),
+        (m.num_window_layers, "--window-size", f"{m.window - 1},0"),  # of the tokens before
         (m.num_window_layers and _whole_every(m), "--window-attn-skip-freq", _whole_every(m)),
         (m.num_mtp_layers, "--mtp-num-layers", m.num_mtp_layers),
         (m.num_mtp_layers and m.mtp_shared, "--mtp-use-repeated-layer"),

@@ -108,20 +108,21 @@ def _experts(a: Arguments, ffn: int) -> dict[str, int]:
 
 
 def _windows(a: Arguments, attention: int) -> tuple[int, int]:
-    """The sliding window, and how many layers with attention have it: all but every nth, or by a pattern of 1 and 0."""
+    """The sliding window, the token itself in it, and how many layers with attention have one: all but every nth, or
+    by a pattern of 1 and 0."""
     size = a.text("window-size")
     if size is None:
         return 0, 0
     before = re.fullmatch(r"\(?([0-9]{1,9}),[0-9]{1,9}\)?", size)
-    if before is None or int(before[1]) < 1:
-        raise InputError(f"--window-size is {shown(size)}; allowed: tokens before and after, such as 128,0")
+    if before is None:
+        raise InputError(f"--window-size is {shown(size)}; allowed: tokens before and after, such as 127,0")
     text = a.text("window-attn-skip-freq")
     layers = attention
     if text is not None and EVERY.fullmatch(text):
         layers -= attention // int(text)
     elif text is not None:
         layers = _by_layer("window-attn-skip-freq", text, attention, f"([1]*{attention - 1}+[0]*1)").count(1)
-    return (int(before[1]), layers) if layers else (0, 0)
+    return (int(before[1]) + 1, layers) if layers else (0, 0)
 
 
 def _kinds(a: Arguments, layers: int | None, hidden: int, experts: int) -> dict[str, int]:

@@ -103,6 +103,11 @@ def test_every_preset_is_written_in_published_words_its_experts_balanced(model):
     assert ("--qk-layernorm" in found) == bool(shape.qk_norm or shape.kv_lora_rank)
 
 
+def test_a_window_has_the_token_itself_beside_those_before_it():
+    """Megatron-LM's own script of GPT-OSS, whose window is of 128 tokens (examples/post_training/modelopt/conf)."""
+    assert written("gpt-oss-20b")["--window-size"] == ("127,0",)
+
+
 @pytest.mark.parametrize(
     ("model", "argument", "lost"),
     [

@@ -332,10 +332,10 @@ def test_patterns_of_experts(text, dense):
 @pytest.mark.parametrize(
     ("text", "layers"),
     [
-        ("--window-size 128,0", 32),
-        ("--window-size (128,0) --window-attn-skip-freq 4", 24),
-        ("--window-size 128,0 --window-attn-skip-freq '[1,1,1,0]*8'", 24),
-        ("--window-size 128,0 --window-attn-skip-freq '[0]*32'", 0),
+        ("--window-size 127,0", 32),
+        ("--window-size (127,0) --window-attn-skip-freq 4", 24),
+        ("--window-size 127,0 --window-attn-skip-freq '[1,1,1,0]*8'", 24),
+        ("--window-size 127,0 --window-attn-skip-freq '[0]*32'", 0),
         ("--window-attn-skip-freq 4", 0),
     ],
 )
@@ -431,8 +431,8 @@ BAD = [
     (BASE + "--num-attention-heads 30", "isn't a multiple of --num-attention-heads 30"),
     (BASE + "--num-experts 8 --moe-layer-freq '__import__(1)'", "--moe-layer-freq is"),
     (BASE + "--window-size all", "--window-size is"),
-    (BASE + "--window-size 0,0", "--window-size is"),
-    (BASE + "--window-size 128,0 --window-attn-skip-freq '[1,0]*3'", "--window-attn-skip-freq is"),
+    (BASE + "--window-size -1,0", "--window-size is"),
+    (BASE + "--window-size 127,0 --window-attn-skip-freq '[1,0]*3'", "--window-attn-skip-freq is"),
     (BASE + "--num-experts 8 --moe-layer-freq '[1]*99999999*99999999'", "--moe-layer-freq is"),
     (BASE + "--num-experts 8 --moe-layer-freq '" + "(" * 500 + "'", "--moe-layer-freq is"),
     (BASE + "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout 'Et*32|L'", "has 2 stages"),
