@@ -27,7 +27,7 @@ from planner.calibration.selection import select
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts
 from planner.question import FIT_CHANCE
-from planner.search.pick import plainest, unusual
+from planner.search.pick import plainest, told_apart, unusual
 from planner.validation import MeasuredRun, predict, read_runs, shipped_files
 from planner.validation.defaults import candidates, framework_name
 from planner.validation.predict import Models
@@ -96,9 +96,11 @@ def main() -> None:
         at, layouts = np.array(rows)[safe], layouts_of([runs[rows[k]] for k in safe])
         models = Models()
         length = models.models[models.of(runs[rows[0]])].seq_len
-        node = load_cluster(cluster_name(runs[rows[0]])).gpus_per_node
-        odd = unusual(layouts, length, node)
-        pick = plainest(step[at], np.array([chance[name_of(runs[i])] for i in at]), odd)
+        cluster = load_cluster(cluster_name(runs[rows[0]]))
+        framework = load_framework(framework_name(runs[rows[0]], cluster))
+        odd = unusual(layouts, length, cluster.gpus_per_node, framework)
+        apart = told_apart(layouts, int(step[at].argmin()))
+        pick = plainest(step[at], np.array([chance[name_of(runs[i])] for i in at]), odd, apart)
         same = at[(step[at] == step[at[pick]]) & (p.memory_bytes[at] == p.memory_bytes[at[pick]])]
         regret = float(p.measured_s[same].mean() / best - 1.0) if p.ok[same].all() else np.nan
         caution = float(p.measured_s[at[p.ok[at]]].min() / best - 1.0)

@@ -72,11 +72,11 @@ def better_batch(setup: Setup, found: Recommendation) -> dict[str, Any] | None:
     if not near or not len(found.best):
         return None
     other = near[-1]  # which most can share
-    whole = (found.estimate.step_time_s[found.best[0]] / batch) * other
-    best = _searched(setup, request.sized(gpus, other), plainest=True, reach_s=float(whole))
+    whole = (found.estimate.step_time_s[found.fastest] / batch) * other
+    best = _searched(setup, request.sized(gpus, other), reach_s=float(whole))
     if best is None:
         return None
-    saved = 1.0 - float(best.estimate.step_time_s[best.best[0]] / whole)
+    saved = 1.0 - float(best.estimate.step_time_s[best.fastest] / whole)
     return {"global_batch": other, "saves_per_sequence": saved} if saved > EQUAL else None
 
 

@@ -27,7 +27,7 @@ CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
     Choice("etp", int, 1, "Tensor ranks over which an expert is cut: tp, or 1.", "etp", tie=5,
            derived="tp, 1 where ep needs it", follows=True),
     Choice("virtual_stages", int, 1, "Model chunks per pipeline rank.", "v", also="vp", tie=7, of_layer=False,
-           risky=True, pipelined=True),
+           pipelined=True),
     Choice("sequence_slices", int, 1, "Slices of a sequence, for seq1f1b and its kin.", "k", tie=8, settled=False,
            risky=True, pipelined=True),
     Choice("micro_batch", int, 1, "Sequences per micro-batch and replica.", "mb", also="mb", tie=9, always=True),
@@ -41,9 +41,9 @@ CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
            derived="on with tensor ranks where the framework turns it on by itself, as torchtitan does"),
     Choice("recompute", Recompute, Recompute.NONE, "Activations recomputed: none, selective (attention's core), "
            "fine (norms and experts' activations too), full (layers).",
-           "recompute", tie=10, axis=1, tried=tuple(Recompute), risky=True),
+           "recompute", tie=10, axis=1, tried=tuple(Recompute)),
     Choice("recompute_layers", int, 0, "Layers of each virtual stage, its first ones, that full recomputation repeats; "
-           "0: all.", "first", tie=17, axis=1, tried=(0,), least=0, risky=True),
+           "0: all.", "first", tie=17, axis=1, tried=(0,), least=0),
     Choice("attention", Attention, Attention.FLASH2, "The kernel: unfused, fused, flash1, flash2 or flash3.",
            settled=False, derived="the accelerator's best"),
     Choice("precision", Precision, Precision.BF16, "The products' number format: fp32, tf32, fp16, bf16, fp8 or nvfp4.",

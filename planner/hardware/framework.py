@@ -291,6 +291,8 @@ class Framework:
         because="a 16-bit parameter is sharded beside it, DeepSpeed's way")
     splits_layers: bool = yes("It splits layers over tensor and context ranks itself; else a model's own code must.",
         default=True, because=MEGATRON)
+    data_parallel_alone: bool = yes("Its published runs have data-parallel ranks alone, but for a few.",
+        because="those of Megatron-LM have tensor ranks and stages")
     reserved_bytes: float = figure(0, 1e3, "Memory of context, communicators and workspaces.", unit="gib")
     fragmentation: float = figure(0, 10, "Memory lost to fragmentation, as a share of activations and buffers.")
 

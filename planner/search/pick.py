@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Ints
+from planner.base.arrays import Array, Ints
 from planner.choices.table import CHOICES
-from planner.layouts import Layouts
+from planner.hardware import Framework
+from planner.layouts import Layouts, Recompute
 from planner.search.found import EQUAL
 from planner.setup import Setup
 from planner.step.estimate import Estimate
@@ -18,22 +19,39 @@ USUAL_CHUNKS = 12  # virtual stages of a rank: 96 % of the measured runs that ha
 USUAL_TOKENS = 4096  # of a sequence on a context rank: 99 % of the measured runs with several leave so many
 
 
-def unusual(layouts: Layouts, seq_len: Any, gpus_per_node: int, splits_layers: bool = True) -> Ints:
+LIKE, OTHER_DEGREES, OTHER_KINDS = 0.015, 0.04, 0.071
+"""Steps that can't be told apart: of layouts with the same degrees, with others, with another kind of ranks (tensor,
+context, stages). Of two that near to each other the one said to be faster is so with odds of less than two to one, in
+pairs of measured runs by fits without their publication (`benchmarks/near_pairs.py`)."""
+
+
+def told_apart(layouts: Layouts, other: int) -> Array:
+    """The difference of steps below which each layout can't be told from one of them, shape (n,)."""
+    degrees = np.stack([layouts.tp, layouts.pp, layouts.cp])
+    same, kinds = (np.all(x == x[:, other, None], axis=0) for x in (degrees, degrees > 1))
+    return np.asarray(np.where(same, LIKE, np.where(kinds, OTHER_DEGREES, OTHER_KINDS)))
+
+
+def unusual(layouts: Layouts, seq_len: Any, gpus_per_node: int, framework: Framework) -> Ints:
     """How many choices of each layout are not the usual ones, shape (n,).
 
     Each doubling of the context-parallel ranks counts as one that leaves a rank fewer than `USUAL_TOKENS`, or cuts
     several sequences at once, each doubling of virtual stages beyond `USUAL_CHUNKS`, and each of tensor ranks beyond a
     node: all are further from what published runs have measured, of which none cuts several, and 9 of 1,561 have
     tensor ranks over nodes. Every doubling of either ranks counts where a framework leaves them to a model's own code
-    (splits_layers).
+    (splits_layers); any number of them, and stages, where its runs are of data-parallel ranks (data_parallel_alone).
     """
+    splits_layers = framework.splits_layers
     usual = np.array([name in USUAL_SCHEDULES for name in layouts.schedule_names])
-    count = ((layouts.pp > 1) & ~usual[layouts.schedule]).astype(np.int64)
+    count = ((layouts.pp > 1) & ~usual[layouts.schedule]).astype(np.int64) + (layouts.recompute == Recompute.FULL)
     shorter = np.clip(layouts.cp * USUAL_TOKENS / seq_len, 1.0, layouts.cp)
     whole = (layouts.micro_batch == 1) & splits_layers
     count += np.ceil(np.log2(np.where(whole, shorter, layouts.cp))).astype(np.int64)
-    for many, most in ((layouts.virtual_stages, USUAL_CHUNKS), (layouts.tp, gpus_per_node if splits_layers else 1)):
-        count += np.ceil(np.log2(np.maximum(many / most, 1.0))).astype(np.int64)
+    tensor = (layouts.tp, gpus_per_node, 2) if splits_layers else (layouts.tp, 1, 1)
+    for many, most, each in ((layouts.virtual_stages, USUAL_CHUNKS, 1), tensor):
+        count += each * np.ceil(np.log2(np.maximum(many / most, 1.0))).astype(np.int64)
+    if framework.data_parallel_alone:
+        count += sum((degree > 1).astype(np.int64) for degree in (layouts.tp, layouts.pp, layouts.cp))
     for choice in CHOICES.values():
         if choice.risky:
             count += getattr(layouts, choice.name) != choice.default
@@ -63,20 +81,21 @@ def plainest_first(setup: Setup, result: Estimate, order: Any) -> Ints:
         return np.asarray(order)
     some = result.take(order)
     seq_len = some.tokens / some.layouts.global_batch
-    odd = unusual(some.layouts, seq_len, setup.cluster.gpus_per_node, setup.framework.splits_layers)
-    pick = order[plainest(some.step_time_s, some.fit_chance, odd)]
+    odd = unusual(some.layouts, seq_len, setup.cluster.gpus_per_node, setup.framework)
+    apart = told_apart(some.layouts, int(some.step_time_s.argmin()))
+    pick = order[plainest(some.step_time_s, some.fit_chance, odd, apart)]
     return np.concatenate([[pick], order[order != pick]])
 
 
-def plainest(step_time_s: Any, fit_chance: Any, odd: Ints) -> int:
-    """The index of the layout to run, of some that fit: steps, chances of fitting and `unusual` choices, (n,).
+def plainest(step_time_s: Any, fit_chance: Any, odd: Ints, apart: Any) -> int:
+    """The index of the layout to run, of some that fit: steps, chances of fitting, `unusual`, `told_apart`, (n,).
 
-    Of those that can't be told apart from the fastest (`EQUAL`), and of which no faster one fits with a better chance,
-    it has the fewest unusual choices, then the better chance of fitting, then the shortest step. Chances count in whole
+    Of those that can't be told apart from the fastest it has the fewest unusual choices. Of as plain ones within
+    `EQUAL` of the fastest of them it has the best chance of fitting, then the shortest step. Chances count in whole
     percent, as they are shown, and above 99 % as alike.
     """
     fails = np.maximum(np.round(1.0 - fit_chance, 2), SURE)
-    near = np.flatnonzero(step_time_s <= (1.0 + EQUAL) * step_time_s.min())
-    near = near[np.lexsort((fails[near], step_time_s[near]))]
-    near = near[fails[near] <= np.minimum.accumulate(fails[near])]
-    return int(near[np.lexsort((step_time_s[near], fails[near], odd[near]))[0]])
+    near = np.flatnonzero(step_time_s <= (1.0 + apart) * step_time_s.min())
+    plain = near[odd[near] == odd[near].min()]
+    plain = plain[step_time_s[plain] <= (1.0 + EQUAL) * step_time_s[plain].min()]
+    return int(plain[np.lexsort((step_time_s[plain], fails[plain]))[0]])

@@ -13,9 +13,9 @@ from planner.base.pareto import pareto_front
 from planner.layouts import Attention, Layouts, Precision
 from planner.search.beyond_grids import try_others, try_some_layers
 from planner.search.finalists import refine
-from planner.search.found import EQUAL, Recommendation, known
+from planner.search.found import Recommendation, known
 from planner.search.grids import Grid
-from planner.search.pick import first_of_each, kinds, on_fewest_context_ranks, plainest_first
+from planner.search.pick import OTHER_KINDS, first_of_each, kinds, on_fewest_context_ranks, plainest_first
 from planner.search.request import Fixed, Request
 from planner.search.scan import search
 from planner.search.shortlist import NEAR, Shortlist
@@ -96,7 +96,7 @@ def recommend(
         setup.framework, gpus=gpus, global_batch=global_batch, precision=precision, attention=attention,
         fixed=fixed or Fixed(),
     )  # fmt: skip
-    slowest_s = reach_s * (1.0 + EQUAL) * (ALL_AGAIN if setup.framework.block_recompute else 1.0)
+    slowest_s = reach_s * (1.0 + OTHER_KINDS) * (ALL_AGAIN if setup.framework.block_recompute else 1.0)
     by_memory = objective == "memory"
     shortlist = search(setup, request, top=top, by_memory=by_memory, rivals=rivals, reach_s=slowest_s, among=among)
     closed = _finalists(setup, shortlist)

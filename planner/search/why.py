@@ -13,8 +13,8 @@ from planner.choices.table import CHOICES, DEGREES, NUMERICS, SETTLED, SHARED, c
 from planner.hardware import Cluster
 from planner.layouts import Layouts
 from planner.schedules import SCHEDULES, Rule, get_schedule, usual_schedule
-from planner.search.found import EQUAL, Recommendation
-from planner.search.pick import plainest_first
+from planner.search.found import Recommendation
+from planner.search.pick import plainest_first, told_apart
 from planner.search.ranking import recommend
 from planner.search.request import attention_kernels, degrees_left, divisors
 from planner.search.scan import estimate_all
@@ -133,11 +133,14 @@ def why_not(setup: Setup, found: Recommendation, wanted: dict[str, Any]) -> Why:
     if scatters and other.layouts.zero[0] == 1 and other.layouts.pp[0] == 1:
         text = f"Not searched: {setup.framework.name} scatters gradients in every backward pass, so without a pipeline "
         return because("framework", f"{text}zero 1 is zero 2 there; --zero 1 searches it. {difference}", other)
-    if best is not None and -EQUAL <= (share := _slower(best, other)) <= TIE:
-        text = f"{difference} That is too close to tell apart"
-        if share < 0.0 and plainest_first(setup, records.concatenate([best, other]), np.arange(2))[0] == 0:
-            text += f": within {EQUAL:.1%} the plainest layout is taken, of these the likeliest to fit"
-        return because("tie", f"{text}.", other)
+    if best is not None:
+        both, share = records.concatenate([best, other]), _slower(best, other)
+        apart = float(told_apart(both.layouts, 1)[0])
+        if -apart <= share <= TIE:
+            text = f"{difference} That is too close to tell apart"
+            if share < 0.0 and plainest_first(setup, both, np.arange(2))[0] == 0:
+                text += f": within {apart:.1%} the plainest layout is taken, of these the likeliest to fit"
+            return because("tie", f"{text}.", other)
     return because("slower", difference, other)
 
 
