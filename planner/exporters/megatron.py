@@ -6,7 +6,6 @@ Names and rules read in megatron/training/arguments.py (commit 000c4ac2, fall of
 import re
 import shlex
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +118,8 @@ def overlaps_reduction(job: Job) -> bool:
 
 def overlaps_tensor(setup: Setup, row: dict[str, Any]) -> bool:
     """Whether the prediction hides what tensor ranks send, by Transformer Engine's user buffers."""
-    return bool(row["sequence_parallel"] and row["tp"] > 1 and setup.framework.overlap_tensor > 0)
+    overlaps = row["sequence_parallel"] and 1 < row["tp"] <= setup.cluster.nvlink_gpus
+    return bool(overlaps and setup.framework.overlap_tensor > 0)
 
 
 def fp8_recipe(job: Job) -> str:
@@ -210,11 +210,6 @@ def adapt_core(nearest: Nearest, named: Callable[[str], str]) -> None:
     if nearest.setup.model.num_experts and row["tp"] > 1:
         reason = f"experts are trained under tensor parallelism with {named('sequence_parallel')} only"
         nearest.change("sequence_parallel", True, reason)
-    link, f = nearest.setup.cluster.node_link, nearest.setup.framework
-    joined = link.kind == "nvlink" and not link.name.startswith("xgmi")  # not AMD's
-    if overlaps_tensor(nearest.setup, row) and not (joined and row["tp"] <= nearest.setup.cluster.gpus_per_node):
-        nearest.note(f"{named('tp_comm_overlap')}: joins ranks of one NVLink domain only; predicted without")
-        nearest.setup = replace(nearest.setup, framework=replace(f, overlap_tensor=0.0))
     if row["recompute"] == "fine" and row["offload_optimizer"] and gathers_fp8(nearest.setup, row):
         reason = "fp8 parameters beside an offloaded optimizer ask for delayed scaling, which repeats no single modules"
         nearest.change("recompute", "full", reason)

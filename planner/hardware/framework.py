@@ -104,7 +104,8 @@ class Framework:
         0, 1, "Share of parameter gathers that hides under the passes, of the time that a node's links alone would "
         "need: the rest is what they take of memory and compute units; 0: they are waited for.", fit=(0.0, 1.0, 0.8))
     overlap_pipeline: float = figure(0, 1, "Share of the sends between stages that hides.")
-    overlap_tensor: float = figure(0, 1, "Share of the tensor-parallel collectives that hides.", fit=(0.0, 0.95, 0.5))
+    overlap_tensor: float = figure(
+        0, 1, "Share of the tensor-parallel collectives over NVLink that hides.", fit=(0.0, 0.95, 0.5))
     overlap_tensor_backward: float = figure(0, 1, "Share of the backward pass's collectives that run beside the weight "
         "gradient's product, before overlap_tensor.")
     overlap_experts: float = figure(

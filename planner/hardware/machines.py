@@ -190,6 +190,12 @@ class Cluster:
         because="none measured", kind="host")
     sources: Mapping[str, str]
 
+    @property
+    def nvlink_gpus(self) -> int:
+        """GPUs of a node that NVLink joins, 1 where none does. AMD's xGMI, a link of the same kind, is another."""
+        joined = self.node_link.kind == "nvlink" and not self.node_link.name.startswith("xgmi")
+        return self.gpus_per_node if joined else 1
+
     def check_gpus(self, name: str, gpus: int) -> None:
         """Raises InputError if there are not so many accelerators; name: of what asks for them."""
         if self.max_gpus is not None and gpus > self.max_gpus:

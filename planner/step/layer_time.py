@@ -66,7 +66,8 @@ def layer_time(case: Case, cost: LayerCost, t: Traffic) -> LayerTime:
     framework, layouts = case.framework, case.layouts
     each = np.where(by_chunk(layouts), 0.0, 1.0 / np.where(layer_at_a_time(layouts), layouts.micro_batches, 1))
     gather_s, reduce_s = t.layer_gather_s * each, t.layer_reduce_s * each
-    shown = 1.0 - framework.overlap_tensor
+    # Products that run beside their own collectives (Transformer Engine's userbuffers) reach over NVLink alone.
+    shown = 1.0 - np.where(layouts.tp <= case.cluster.nvlink_gpus, framework.overlap_tensor, 0.0)
     # The column-parallel products' weight gradients hide what the backward pass proper reduces.
     on_wire_f, on_wire_b = (framework.tensor_slowdown * x for x in (t.layer_forward_s, t.layer_backward_s))
     beside = framework.overlap_tensor_backward * np.where(layouts.sequence_parallel, HALF_WAITS, 1.0)

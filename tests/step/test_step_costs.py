@@ -46,6 +46,8 @@ def test_tensor_collectives_show_as_far_as_they_do_not_overlap():
     assert (shown["forward_s"], shown["backward_s"], shown["tensor_s"]) == (22.0, 40.0, 14.0)
     half = time(replace(FRAMEWORK, overlap_tensor=0.5), **seconds)
     assert (half["forward_s"], half["backward_s"], half["tensor_s"]) == (19.0, 36.0, 7.0)
+    over = time(replace(FRAMEWORK, overlap_tensor=0.5), layout(tp=8), **seconds)
+    assert over["tensor_s"] == 14.0  # beyond the 4 GPUs that NVLink joins
     slow = time(replace(FRAMEWORK, tensor_slowdown=1.5), **seconds)
     assert (slow["forward_s"], slow["backward_s"]) == (25.0, 44.0)
     # Beside 7/12 of the weight gradient's 12 s hides what the backward pass proper reduces: 6 s.
