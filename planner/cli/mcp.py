@@ -28,7 +28,7 @@ def command() -> None:
         import anyio
         from mcp.server.stdio import stdio_server
     except ImportError:
-        raise MissingPackageError("planner mcp needs mcp: pip install 'planner[mcp]'") from None
+        raise MissingPackageError("planner mcp needs mcp; in planner's folder: pip install '.[mcp]'") from None
 
     async def serve() -> None:
         made = server()

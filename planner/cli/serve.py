@@ -33,5 +33,7 @@ def command(
     except ImportError as error:
         if error.name not in ("starlette", "uvicorn"):
             raise
-        raise MissingPackageError(f"planner serve needs {error.name}: pip install 'planner[serve]'") from None
+        raise MissingPackageError(
+            f"planner serve needs {error.name}; in planner's folder: pip install '.[serve]'"
+        ) from None
     run(host, port, local=local)

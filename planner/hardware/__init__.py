@@ -101,6 +101,8 @@ def changed_cluster(name: str, figures: Mapping[str, float], *, network: str | N
     """
     cluster = load_cluster(name, network=network)
     for figure, value in figures.items():
+        if figure.startswith("framework."):
+            raise InputError(f"figure {shown(figure)} is a framework's; allowed: the cluster's (or a framework file)")
         among = isinstance(value, (int, float)) and not isinstance(value, bool)
         try:
             load_cluster(name, network=network, changes=nested([(figure, value)]) if among else None)

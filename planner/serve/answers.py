@@ -66,12 +66,14 @@ def beside(planned: Planned) -> str:
 
 
 def timeline(planned: Planned, *, row: str) -> str:
-    """The exact timeline of a layout that the page shows, by its place there."""
+    """The exact timeline of a layout that the page shows, by its place there. Raises InputError if there is none."""
     plan, rows = planned.plan, shown_layouts(planned.plan.found)
     if not rows:
         return _json({"timeline": ""})
-    at = int(row) if row.isdecimal() and len(row) < 4 and int(row) < len(rows) else 0
-    return _json({"timeline": timeline_text(simulate(plan.setup, plan.found.estimate.layouts.take([rows[at]])))})
+    if row not in (places := [*map(str, range(len(rows)))]):
+        raise InputError(f"row is {shown(row)}; allowed: 0 to {places[-1]}")
+    layout = plan.found.estimate.layouts.take([rows[int(row)]])
+    return _json({"timeline": timeline_text(simulate(plan.setup, layout))})
 
 
 def along(planned: Planned, *, axis: str) -> str:

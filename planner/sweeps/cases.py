@@ -16,9 +16,7 @@ from planner.sweeps.definition import SweepFile
 MOST_CASES = 10_000_000
 OWN = "own"
 """The network or framework that the cluster's profile names."""
-NOT_SEARCHED = {
-    "accelerator.price_usd_per_hour", "accelerator.power_w", "storage_bandwidth_gbyte_per_s", "gpus_per_host",
-}  # fmt: skip
+NOT_SEARCHED = {"accelerator.price_usd_per_hour", "storage_bandwidth_gbyte_per_s", "gpus_per_host"}
 """Hardware fields that no step time and no memory depends on: one search answers for all their values."""
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from planner.base.checks import CheckedTable, named, optional
-from planner.base.errors import InputError
+from planner.base.errors import InputError, UnknownNameError
 from planner.base.files import read_toml, validate
 from planner.base.units import GIGA, HOUR, MINUTE
 from planner.hardware import Cluster
@@ -89,9 +89,13 @@ def _shipped() -> dict[str, AssumptionTable]:
 def assume(cluster: Cluster, given: Mapping[str, float | None] | None = None) -> Assumptions:
     """The assumptions for a cluster, overridden by what is given (None: not given).
 
-    Raises InputError for a figure out of its range; names the option, the value and what is allowed.
+    Raises UnknownNameError for an unknown name; InputError for a figure out of its range: it
+    names the option, the value and what is allowed.
     """
     given = given or {}
+    for name in given:
+        if name not in _shipped():
+            raise UnknownNameError("assumption", name, [*_shipped()])
     profile = {
         "storage_gbyte_per_s": cluster.storage_bandwidth_bytes_per_s / GIGA,
         "price_usd_per_hour": cluster.accelerator.price_per_hour,

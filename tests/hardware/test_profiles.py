@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from planner.base.errors import FileFormatError, UnknownNameError
+from planner.base.errors import FileFormatError, InputError, UnknownNameError
 from planner.base.units import GIB
 from planner.hardware import (
     Accelerator,
+    changed_cluster,
     load_accelerator,
     load_cluster,
     load_efficiency,
@@ -212,3 +213,9 @@ def test_a_file_on_a_base_without_a_name_has_its_own(tmp_path):
     path.write_text('base = "dgx-h100"\ngpus_per_node = 4\nnics_per_node = 4\n')
     cluster = load_cluster(str(path))
     assert (cluster.name, cluster.gpus_per_node, cluster.framework) == ("mine", 4, "megatron-core")
+
+
+@pytest.mark.parametrize("figure", ["framework.layer_seconds", "framework.zzz"])
+def test_a_framework_s_figure_is_no_figure_of_a_cluster(figure):
+    with pytest.raises(InputError, match=f"{figure}' is a framework's; allowed: the cluster's"):
+        changed_cluster("dgx-h100", {figure: 1.0})

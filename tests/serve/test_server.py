@@ -62,6 +62,9 @@ def test_why_and_timeline_and_arguments(server):
     status, step = post(server, "/timeline", {"question": ASK, "row": "0"})
     assert status == 200
     assert len(step["timeline"]) > 100
+    for row in ("99", "-1", "x"):
+        _, refused = post(server, "/timeline", {"question": ASK, "row": row})
+        assert f"row is '{row}'; allowed: 0 to " in refused["error"]
     text = (
         "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 --micro-batch-size 2 --global-batch-size 128"
     )

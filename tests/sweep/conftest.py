@@ -30,7 +30,7 @@ schedule = ["1f1b"]
 
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
-    """A sweep of 96 cases, 24 searches."""
+    """A sweep of 96 cases, 48 searches."""
     path = tmp_path / "sweep.toml"
     path.write_text(SMALL)
     return path

@@ -82,16 +82,25 @@ def test_cases_are_all_combinations_once(small):
     assert [i for s in range(cases.num_searches) for i in cases.of_search(s)] == list(range(96))
 
 
-def test_one_search_answers_all_prices_powers_and_objectives(small):
+def test_one_search_answers_all_prices_and_objectives(small):
+    small.write_text(small.read_text().replace("power_w = { times = [1, 0.5] }", "price_usd_per_hour = [4, 2]"))
     sweep = load_sweep(small)
     assert (sweep.cases.per_search, sweep.cases.num_searches) == (4, 24)
     search, asks = sweep.search(0)
     assert [ask.case for ask in asks] == [0, 1, 2, 3]
     assert search.setup.cluster.accelerator.memory_bytes == 8 * 2**30
-    assert [(a.names["accelerator.power_w"], a.objective) for a in asks] == [
-        (400.0, "time"), (400.0, "memory"), (200.0, "time"), (200.0, "memory"),
+    assert [(a.names["accelerator.price_usd_per_hour"], a.objective) for a in asks] == [
+        (4.0, "time"), (4.0, "memory"), (2.0, "time"), (2.0, "memory"),
     ]  # fmt: skip
-    assert [a.assumptions["power_w"] for a in asks] == [400.0, 400.0, 200.0, 200.0]
+    assert [a.assumptions["price_usd_per_hour"] for a in asks] == [4.0, 4.0, 2.0, 2.0]
+
+
+def test_each_power_has_its_search(small):
+    sweep = load_sweep(small)
+    searches = [sweep.search(i) for i in range(sweep.cases.num_searches)]
+    powers = [(s.setup.cluster.accelerator.power_w, a.assumptions["power_w"]) for s, asks in searches for a in asks]
+    assert {200.0, 400.0} < {power for power, _ in powers}
+    assert all(searched == priced for searched, priced in powers)
 
 
 def test_ranges_and_multiples(tmp_path):

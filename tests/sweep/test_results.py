@@ -71,7 +71,7 @@ def test_a_cell_is_the_best_of_its_cases(results):
     rows = results.where(["model=gpt2"])
     found = grid(rows, "accelerator.memory_gib", "gpus", "time")
     assert (found.xs, found.ys) == ([8.0, 40.0, 80.0], [4, 8])
-    assert found.over == ["cluster", "global_batch", "accelerator.power_w", "objective"]
+    assert found.over == ["cluster", "accelerator.power_w", "global_batch", "objective"]
     days, memory, gpus = rows.numbers("training_days"), rows.numbers("accelerator.memory_gib"), rows.numbers("gpus")
     for r, y in enumerate(found.ys):
         for c, x in enumerate(found.xs):

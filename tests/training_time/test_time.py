@@ -108,6 +108,8 @@ def test_assumptions_have_sources_and_ranges():
     figures = assume(cluster).figures
     assert all(a.source and a.option.startswith("--") for a in figures.values())
     assert assume(cluster, {"power_w": 300.0}).figures["power_w"].source == "given"
+    with pytest.raises(UnknownNameError, match="bogus"):
+        assume(cluster, {"bogus": 3.0})
     for name, a in figures.items():
         for bad in (-1.0, math.nan, math.inf):
             with pytest.raises(InputError, match=a.option):
