@@ -6,14 +6,20 @@ written beside the recipe: a CSV that its pipeline runtime loads.
 """
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from planner.base.arrays import Bools
 from planner.base.errors import LayoutError, OutputError
 from planner.exporters.schedule_csv import schedule_csv
 from planner.exporters.target import Job, Nearest, Target, allowed, comments, identifier, stage_layers
 from planner.exporters.torchtitan_models import BY_SIZES, attention_backend, registered, sizes_of
+from planner.layouts import Layouts
 from planner.models import Transformer
+from planner.question import one_layout
 from planner.schedules import SCHEDULES, Pipeline, Schedule, get_schedule
 from planner.search import Fixed
 
@@ -27,7 +33,16 @@ NATIVE = {
 }
 HALF = ("bf16", "fp8")
 """Precisions whose weights are in bf16."""
+ONCE_A_STEP = "a pipeline's stages gather parameters and sum gradients once a step, zero 1"
 CHECKPOINTING = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
+
+
+def sharded_once_a_step(layouts: Layouts) -> Bools:
+    """Layouts whose stages would gather parameters, or scatter gradients, once a visit of all their micro-batches.
+
+    PyTorch's stages do so once a step (ZeRO 1); with "always" they would gather anew for every micro-batch.
+    """
+    return np.asarray((layouts.pp > 1) & (layouts.zero > 1))
 
 
 class Torchtitan(Target):
@@ -69,7 +84,8 @@ class Torchtitan(Target):
     def only(self, fixed: Fixed) -> Fixed:
         """Schedules that it names or loads from a CSV."""
         names = tuple(s.name for s in SCHEDULES.values() if s.quick and self.runs(s))
-        return allowed(fixed, schedule=names, ulysses=(1,), recompute_layers=(0,), offload_layers=(0,))
+        some = allowed(fixed, schedule=names, ulysses=(1,), recompute_layers=(0,), offload_layers=(0,))
+        return replace(some, never=(*some.never, (ONCE_A_STEP, sharded_once_a_step)))
 
     def adapt(self, nearest: Nearest) -> None:
         """FSDP for ZeRO, PyTorch's schedules. In a pipeline ZeRO 1 is FSDP that gathers once a step ("never")."""
@@ -95,6 +111,8 @@ class Torchtitan(Target):
             nearest.change("precision", "bf16", reason)
         if row["precision"] == "nvfp4":
             nearest.change("precision", "bf16", "the recipe's model asks for it: give it an NVFP4LinearConverter")
+        if sharded_once_a_step(one_layout(nearest.setup.cluster, **row))[0]:
+            nearest.change("zero", 1, ONCE_A_STEP)
         if row["zero"] == 1 and row["pp"] == 1:
             nearest.change("zero", 2, "FSDP shards gradients with the optimizer's state")
         if row["offload_optimizer"]:

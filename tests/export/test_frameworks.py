@@ -750,3 +750,14 @@ def test_llama_3_1_starts_from_its_own_recipe():
     for name, function in (("llama3-8b", "llama3_8b"), ("Llama-3.1-8B", "llama31_8b"), ("llama3.3-70b", "llama31_70b")):
         text = export("megatron-bridge", plan(name, dp=8, tp=8)).text
         assert f"import {function}_pretrain_config" in text
+
+
+@pytest.mark.parametrize(("schedule", "zero"), [("breadth-first", 3), ("breadth-first", 2), ("1f1b", 1)])
+def test_torchtitans_stages_gather_once_a_step(schedule, zero):
+    chunks = 1 if schedule == "1f1b" else 2
+    done = export("torchtitan", plan(pp=2, dp=4, virtual_stages=chunks, schedule=schedule, zero=zero))
+    assert any(note.startswith(f"zero {zero}: a pipeline's stages gather") for note in done.notes) == (zero > 1)
+    assert 'fsdp_reshard_after_forward="never"' in done.text.replace(" ", "")
+    searched = recommend("llama3-8b", "dgx-h100", gpus=16, batch=64, framework="torchtitan", pp=2)
+    layouts = searched.found.estimate.layouts
+    assert set(layouts.zero[layouts.pp > 1].tolist()) <= {0, 1}
