@@ -53,6 +53,8 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
         said.append(f"layers compiled by torch.compile ({setup.framework.name})")
     elif compiled in profile_names("frameworks"):
         said.append(f"layers not compiled (--framework {compiled} counts torch.compile)")
+        if layouts.precision[0] >= Precision.FP8:  # pytorch/ao, issues 685 and 1297
+            said.append("casts to fp8 as if compiled: without torch.compile torchao's make fp8 no faster than bf16")
     if train := int(layouts.train[0]):
         how = f"adapters as Megatron-Bridge's beside frozen weights ({training_text(train)})"
         said.append(f"{how}, in no run that a fit uses")

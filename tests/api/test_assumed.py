@@ -58,3 +58,10 @@ def test_whether_layers_are_compiled_is_said_where_both_are_known():
     assert "layers not compiled (--framework torchtitan-compiled counts torch.compile)" in plain
     assert "layers compiled by torch.compile (torchtitan-compiled)" in compiled
     assert not any("compile" in phrase for phrase in other)
+    ask = {"batch": 64, "dp": 16, "zero": 3, "precision": "fp8"}
+    eager, fused = (
+        planner.estimate("llama3-8b", "dgx-h100", framework=name, **ask).assumed
+        for name in ("torchtitan", "torchtitan-compiled")
+    )
+    assert any(phrase.startswith("casts to fp8 as if compiled") for phrase in eager)
+    assert not any("casts" in phrase for phrase in fused)
