@@ -73,7 +73,16 @@ def trainer(i: int, ms: float) -> str:
     return f"\r {i}%|##        | {i}/100 [00:30<03:00,  {ms / 1000:.2f}s/it]{{'loss': 2.5, 'epoch': 0.1}}"
 
 
+def deepspeed_pipeline(i: int, ms: float) -> str:
+    return f"steps: {i} loss: 6.1234 iter time (s): {ms / 1000:.3f} samples/sec: 72.9\n"
+
+
+def megatron_deepspeed(i: int, ms: float) -> str:
+    return f" iteration {i:8}/  100 | consumed samples: 256 | elapsed time per iteration (s): {ms / 1000:.2f} | lr: 1\n"
+
+
 SAMPLES = [
+    ("DeepSpeed", deepspeed_pipeline, None), ("Megatron-LM or Megatron-Bridge", megatron_deepspeed, None),
     ("torchtitan", torchtitan, 40.25),
     ("nanotron", nanotron, 40.25), ("Megatron-LM or Megatron-Bridge", megatron, 40.25),
     ("NeMo", nemo, None), ("NeMo", nemo_bar, None), ("DeepSpeed", deepspeed, 40.25),
@@ -210,3 +219,10 @@ def test_a_log_of_another_batch_is_refused(tmp_path: Path) -> None:
     refused = planner("observe", str(written(tmp_path / "run.log", megatron)), "--plan", str(plan))
     assert refused.returncode == 2
     assert "global batch size is 256, the run's is 512" in refused.stderr
+
+
+@pytest.mark.parametrize("said", ["Loading checkpoint shards: ", "Map: ", "Epoch 0: "])
+def test_a_bar_with_a_description_is_not_the_trainer_s(tmp_path: Path, said: str) -> None:
+    path = written(tmp_path / "run.log", lambda i, ms: "\r" + said + trainer(i, ms)[1:])
+    with pytest.raises(FileFormatError, match="none of its"):
+        read_log(path)
