@@ -76,7 +76,7 @@ def test_stopped_and_run_again_does_only_the_rest(small, tmp_path):
             run(small, out, Here(seed=stops, most=stops))
         assert not out.exists()
     done = run(small, out)
-    assert done.kept_cases == 4 * (3 + 0 + 7)
+    assert done.kept_cases == 2 * (3 + 0 + 7)
     assert out.read_bytes() == (tmp_path / "whole.parquet").read_bytes()
     assert not parts_folder(out).exists()
 
@@ -99,7 +99,7 @@ def test_damaged_parts_are_done_again(small, tmp_path):
     parts[1].write_text(parts[1].read_text()[:-40])
     parts[2].write_text(parts[3].read_text())
     (parts_folder(out) / ".half-written").write_text("{")
-    assert run(small, out).kept_cases == 4 * 3
+    assert run(small, out).kept_cases == 2 * 3
     assert out.read_bytes() == (tmp_path / "whole.parquet").read_bytes()
 
 
@@ -363,7 +363,7 @@ def test_a_workers_death_costs_only_its_chunk(small, tmp_path):
                 yield found
 
     run_sweep(load_sweep(small), tmp_path / "out.parquet", Killing(2).answers)
-    assert sorted(seen) == list(range(24))
+    assert sorted(seen) == list(range(48))
     assert (tmp_path / "out.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
     assert not multiprocessing.active_children()
 
