@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -103,8 +104,8 @@ def _figures_line(result: Estimate, i: int, model: Transformer, verdict: str) ->
 
 
 def chance_text(chance: float) -> str:
-    """A chance in per cent, never as if it were sure: ``chance_text(0.999) == ">99%"``."""
-    return ">99%" if chance > 0.99 else "<1%" if chance < 0.01 else f"{chance:.0%}"
+    """A chance in whole per cent, never more than it is: ``chance_text(0.949) == "94%"``, of 0.999 ">99%"."""
+    return ">99%" if chance > 0.99 else "<1%" if chance < 0.01 else f"{math.floor(100.0 * chance + 1e-9)}%"
 
 
 def recommendation_view(

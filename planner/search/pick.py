@@ -94,7 +94,7 @@ def plainest(step_time_s: Any, fit_chance: Any, odd: Ints, apart: Any) -> int:
     `EQUAL` of the fastest of them it has the best chance of fitting, then the shortest step. Chances count in whole
     percent, as they are shown, and above 99 % as alike.
     """
-    fails = np.maximum(np.round(1.0 - fit_chance, 2), SURE)
+    fails = np.maximum(np.ceil(100.0 * (1.0 - fit_chance) - 1e-9) / 100.0, SURE)
     near = np.flatnonzero(step_time_s <= (1.0 + apart) * step_time_s.min())
     plain = near[odd[near] == odd[near].min()]
     plain = plain[step_time_s[plain] <= (1.0 + EQUAL) * step_time_s[plain].min()]
