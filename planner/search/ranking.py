@@ -133,12 +133,12 @@ def _answer(
 
 
 def best_of(setup: Setup, request: Request, reach_s: float = np.inf, among: Iterable[Grid] | None = None) -> Estimate:
-    """The best layout as `planner recommend` finds it, an estimate of one.
+    """The fastest layout that `planner recommend` finds, an estimate of one.
 
     reach_s: the step of some layout that fits; among: the space's grids. With either the same answer comes sooner.
     Raises LayoutError, InputError as `recommend`, or if nothing fits in memory.
     """
-    found = recommend(setup, **request.question, top=1, plainest=True, reach_s=reach_s, among=among)
+    found = recommend(setup, **request.question, top=1, reach_s=reach_s, among=among)
     if not len(found.best):
         raise LayoutError(f"no layout of {setup.model.name} on gpus {request.gpus} fits in memory; give more GPUs")
     return found.estimate.take(found.best[:1])

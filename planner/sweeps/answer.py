@@ -85,7 +85,7 @@ def _search(q: Search, objective: str) -> Recommendation | str:
     if q.refused:
         return q.refused
     try:
-        return recommend(q.setup, **q.request.question, top=1, objective=objective, plainest=True)
+        return recommend(q.setup, **q.request.question, top=1, objective=objective)
     except (LayoutError, InputError) as error:
         return str(error)
 

@@ -104,7 +104,7 @@ def test_a_row_is_what_recommend_finds(tmp_path):
     for i, objective in enumerate(("time", "memory")):
         asked = recommend(
             q, gpus=16, global_batch=64, precision=default_precision(q.cluster),
-            attention=default_attention(q.cluster), objective=objective, top=1, fixed=fixed, plainest=True,
+            attention=default_attention(q.cluster), objective=objective, top=1, fixed=fixed,
         )  # fmt: skip
         best = int(asked.best[0])
         row: dict[str, Any] = found.table.slice(i, 1).to_pylist()[0]
