@@ -26,7 +26,7 @@ def command(
     restart: Annotated[bool, typer.Option("--restart", help="Forget what an earlier run kept or wrote.")] = False,
     json: o.Json = False,
 ) -> None:
-    """Search every case of a sweep: a row each, with the fastest layout, its time, memory and cost, or why there is none.
+    """Search every case of a sweep: a row each, with the fastest layout, its memory and cost, or why there is none.
 
     Killed or interrupted, the same command goes on where it was. Needs pyarrow.
 

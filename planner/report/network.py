@@ -113,7 +113,7 @@ def network_view(r: Mapping[str, Any]) -> RenderableType:
         "",
         Text("What each strategy needs, to the next mark, for within 5 % of its own fastest", style="bold"),
         _strategies(r),
-        "Here each strategy has its fastest layout by the closed form; above are the fastest that planner recommend finds.",
+        "Here each strategy has its fastest layout by the closed form; above each step is the exact timeline's.",
         *_question(r),
     ]
     return stacked(*lines)

@@ -680,7 +680,7 @@ TITAN = [
     ("llama3-8b", {"dp": 4, "pp": 4, "zero": 1, "micro_batch": 2, "precision": Precision.FP32}),
     ("llama3-8b", {"dp": 4, "pp": 4, "zero": 1, "virtual_stages": 4, "schedule": "interleaved"}),
     ("llama3-8b", {"dp": 16, "zero": 3, "precision": Precision.FP8}),
-    ("llama3-8b", {"dp": 4, "pp": 2, "zero": 3, "virtual_stages": 4, "schedule": "breadth-first"}),
+    ("llama3-8b", {"dp": 4, "pp": 2, "zero": 1, "virtual_stages": 4, "schedule": "breadth-first"}),
     ("llama3-70b", {"dp": 2, "tp": 8, "pp": 8, "zero": 1, "virtual_stages": 2, "schedule": "zb-v",
                     "sequence_parallel": True}),
     ("llama3-70b", {"dp": 2, "tp": 8, "pp": 7, "zero": 1, "layer_split": Split.BALANCED, "sequence_parallel": True}),
