@@ -57,15 +57,24 @@ def megatron_arguments_run(
 def observe(paths: Sequence[Path], run: ObservedRun | None = None) -> Answer:
     """The measurements of logs, traces and snapshots, beside the prediction if their run is given.
 
-    Raises FileFormatError and InputError as `planner.imports.run_log.read_log`, or if a log's batch is not the run's;
+    Raises FileFormatError and InputError as `planner.imports.run_log.read_log`, or if a log is not the run's;
     as `planner.imports.trace.read_trace` and `planner.imports.memory_snapshot.read_snapshot`.
     """
     kinds = {path: kind_of_file(path) for path in paths}
     log_paths, traces, snapshots = ([p for p in paths if kinds[p] == kind] for kind in ("log", "trace", "snapshot"))
-    logs = [read_log(path) for path in log_paths]
+    known = None
+    if run is not None:
+        row = run.layouts.row(0)
+        known = {
+            "batch": row["global_batch"],
+            "seq_len": int(run.setup.model.seq_len),
+            "gpus": int(run.layouts.gpus[0]),
+        }
+        known |= {name: row[name] for name in ("dp", "tp", "pp")}
+    logs = [read_log(path, known) for path in log_paths]
     result = None if run is None else timed_estimate(run.setup, run.layouts)
     records = [
-        log_record(path, log) | ({} if run is None or result is None else beside(path, log, run, result))
+        log_record(path, log) | ({} if run is None or result is None else beside(log, run, result))
         for path, log in zip(log_paths, logs, strict=True)
     ]
     record = {"logs": records} | trace_record(traces, result) | snapshot_record(snapshots, result)
@@ -78,16 +87,14 @@ def log_record(path: Path, log: RunLog) -> dict[str, Any]:
         "log": str(path), "framework": log.framework, "steps": len(log.values), "warm_up": log.warm_up,
         "kind": log.kind, "median": log.median, "spread": log.spread, "slow_share": log.slow_share,
         "tflops_per_gpu": log.tflops, "memory_gib": None if log.memory_bytes is None else log.memory_bytes / 2**30,
-        "global_batch": log.batch,
+        "global_batch": log.batch, "other_batch": log.other_batch,
     }  # fmt: skip
 
 
-def beside(path: Path, log: RunLog, run: ObservedRun, result: Estimate) -> dict[str, Any]:
+def beside(log: RunLog, run: ObservedRun, result: Estimate) -> dict[str, Any]:
     """The measured step and memory beside the predicted, and what to look at first."""
     row, gpus = run.layouts.row(0), int(run.layouts.gpus[0])
     batch, seq_len = int(row["global_batch"]), int(run.setup.model.seq_len)
-    if log.batch not in (None, batch):
-        raise InputError(f"{path}: global batch size is {log.batch}, the run's is {batch}; allowed: a log of that run")
     measured, predicted = log.step_time_s(gpus=gpus, batch=batch, seq_len=seq_len), float(result.step_time_s[0])
     low, high = interval_s(run.setup, result, 0)
     memory = None if log.memory_bytes is None else log.memory_bytes / float(result.memory_bytes[0]) - 1.0

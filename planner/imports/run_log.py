@@ -6,7 +6,7 @@
 import math
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
@@ -28,6 +28,8 @@ WARM = 0.1
 """An iteration this much beyond the median of the second half is still warming up."""
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f]")
 WITHOUT_BAR = ("{'loss': ", "{'train_runtime': ")
+ROUNDED = 0.005
+"""Batches nearer than this are one: nanotron rounds to three digits."""
 UNITS = {"K": 1e3, "M": 1e6}
 # What a fact counts in, in SI: rates keep their name.
 PER_STEP = {"time_s": 1.0, "time_ms": 1e-3}
@@ -44,6 +46,8 @@ class LogFormat(StrictTable):
     begins: Expression
     facts: tuple[Expression, ...]
     anywhere: tuple[Expression, ...] = ()
+    states: tuple[Expression, ...] = ()
+    families: tuple[str, ...]
     source: str
 
 
@@ -59,7 +63,7 @@ class RunLog:
     """Facts of a log. kind: how its speed is said, `time_s` or one of `RATES`; values: steady ones, shape (steps,).
 
     warm_up: iterations left out before them. tflops: a GPU's, the median; memory_bytes: the highest peak of a rank;
-    batch: sequences per step. None: the log doesn't say.
+    batch: sequences per step. None: the log doesn't say. other_batch: iterations left out, of another batch than asked for.
     """
 
     framework: str
@@ -69,6 +73,7 @@ class RunLog:
     tflops: float | None
     memory_bytes: float | None
     batch: int | None
+    other_batch: int
 
     @property
     def median(self) -> float:
@@ -103,15 +108,19 @@ class _Found:
     tflops: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_STEPS))
     memory_bytes: float = 0.0
     batch: int | None = None
+    other_batch: int = 0
 
-    def take(self, facts: dict[str, float]) -> None:
-        """Keep an iteration's facts. Of ranks that report one step the slowest counts."""
+    def take(self, facts: dict[str, float], batch: int | None = None) -> None:
+        """Keep an iteration's facts, if it is of that batch. Of ranks that report one step the slowest counts."""
+        if "batch" in facts:
+            self.batch = int(facts["batch"])
+            if batch is not None and abs(facts["batch"] / batch - 1.0) > ROUNDED:
+                self.other_batch += 1
+                return
         if "tflops" in facts:
             self.tflops.append(facts["tflops"])
         for name, unit in MEMORY.items():
             self.memory_bytes = max(self.memory_bytes, facts.get(name, 0.0) * unit)
-        if "batch" in facts:
-            self.batch = int(facts["batch"])
         value = next((facts[name] * unit for name, unit in PER_STEP.items() if name in facts), None)
         kind = "time_s" if value is not None else next((name for name in RATES if name in facts), "")
         if value is None:
@@ -127,15 +136,17 @@ class _Found:
             self.steps += 1
 
 
-def read_log(path: Path) -> RunLog:
+def read_log(path: Path, run: Mapping[str, int] | None = None) -> RunLog:
     """Reads a training run's log.
 
+    run: what is known of it, `batch` and what formats state; iterations of another batch are left out.
+
     Raises FileFormatError if the file can't be read, is no text, or is no known framework's log; InputError if it has
-    fewer than three iterations with a time.
+    fewer than three iterations with a time, or says another size than the run's.
     """
     formats = log_formats()
     found = {name: _Found() for name in formats}
-    number, no_bar = 0, False
+    number, no_bar, batch = 0, False, None if run is None else run["batch"]
     for line in _lines(path):
         number, no_bar = number + 1, no_bar or line.lstrip().startswith(WITHOUT_BAR)
         for name, log_format in formats.items():
@@ -143,13 +154,17 @@ def read_log(path: Path) -> RunLog:
                 continue
             pieces = _pieces(log_format, line)
             for piece in pieces:
-                found[name].take(_facts(log_format.facts, piece))
+                found[name].take(_facts(log_format.facts, piece), batch)
             if not pieces and log_format.anywhere:
                 found[name].take(_facts(log_format.anywhere, line))
+            if not pieces and run is not None:
+                _check_stated(f"{path}: line {number}", _facts(log_format.states, line), run)
             if pieces:
                 break
-    best = max(formats, key=lambda name: found[name].steps)
+    best = max(formats, key=lambda name: (found[name].steps, found[name].other_batch))
     its = found[best]
+    if not its.steps and its.other_batch:
+        raise InputError(f"{path}: global batch size is {its.batch}, the run's is {batch}; allowed: a log of that run")
     if not its.steps and no_bar:
         lacks = "not its progress bar, which alone says what each step takes"
         allowed = "allowed: a log with the bar (disable_tqdm=False)"
@@ -159,14 +174,23 @@ def read_log(path: Path) -> RunLog:
         raise FileFormatError(f"{path}: none of its {number:,} lines is an iteration's; allowed: a log of {names}")
     if len(its.speed) < LEAST_STEPS:
         few = f"{its.steps} iteration{'s' * (its.steps != 1)} with a time"
+        few += f" at global batch {batch}" if its.other_batch else ""
         raise InputError(f"{path}: a log of {best} with {few}; allowed: {LEAST_STEPS} or more")
     values = np.array([value for _, value in its.speed])
     first = _first_steady(values)
     return RunLog(
         framework=best, kind=its.kind, values=values[first:], warm_up=first,
         tflops=float(np.median(list(its.tflops)[min(first, len(its.tflops) - 1) :])) if its.tflops else None,
-        memory_bytes=its.memory_bytes or None, batch=its.batch,
+        memory_bytes=its.memory_bytes or None, other_batch=its.other_batch,
+        batch=its.batch if batch is None or not its.other_batch else batch,
     )  # fmt: skip
+
+
+def _check_stated(where: str, stated: Mapping[str, float], run: Mapping[str, int]) -> None:
+    """Raises InputError if a log states a size that isn't the run's."""
+    for name, value in stated.items():
+        if value != run[name]:
+            raise InputError(f"{where} says {name} {value:.0f}, the run's is {run[name]}; allowed: a log of that run")
 
 
 def _lines(path: Path) -> Iterator[str]:

@@ -140,7 +140,8 @@ def _log(record: Mapping[str, Any]) -> list[RenderableType]:
         Text(f"{record['log']}: {record['framework']}", style="bold"),
         f"  {', '.join([speed, *more])}",
         f"  the median of {record['steps']:,} steady iterations (spread {record['spread']:.1%}); "
-        f"{record['warm_up']:,} before them are left out",
+        f"{record['warm_up']:,} before them are left out"
+        + (f", and {record['other_batch']:,} of another global batch" if record["other_batch"] else ""),
     ]
 
 

@@ -221,6 +221,54 @@ def test_a_log_of_another_batch_is_refused(tmp_path: Path) -> None:
     assert "global batch size is 256, the run's is 512" in refused.stderr
 
 
+HEAD = (
+    "using world size: 64, data-parallel size: 64, context-parallel size: 1, tensor-model-parallel size: 1, "
+    "pipeline-model-parallel size: 1\n  seq_length ...................................... 8192\n"
+    "  encoder_seq_length .............................. 4096\n"
+)
+
+
+def saved_plan(folder: Path) -> Path:
+    """A plan of 64 GPUs, all of them data-parallel, batch 256."""
+    plan = folder / "plan.json"
+    layout = ["--dp", "64", "--recompute", "full", "--global-batch", "256", "--save", str(plan)]
+    assert planner("estimate", "llama3-8b", "--cluster", "dgx-h100", *layout).returncode == 0
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "says"),
+    [
+        ("", "", ""),
+        ("world size: 64", "world size: 128", "gpus 128, the run's is 64"),
+        ("data-parallel size: 64", "data-parallel size: 32", "dp 32, the run's is 64"),
+        ("tensor-model-parallel size: 1", "tensor-model-parallel size: 2", "tp 2, the run's is 1"),
+        ("HEAD", "  pipeline_model_parallel_size .................... 4\n", "pp 4, the run's is 1"),
+        ("... 8192", "... 4096", "seq_len 4096, the run's is 8192"),
+    ],
+)
+def test_what_a_log_of_megatron_states_must_be_the_run_s(tmp_path: Path, was: str, now: str, says: str) -> None:
+    path = written(tmp_path / "run.log", megatron)
+    path.write_text((now if was == "HEAD" else HEAD.replace(was, now)) + path.read_text())
+    told = planner("observe", str(path), "--plan", str(saved_plan(tmp_path)))
+    assert told.returncode == (2 if says else 0), told.stderr
+    assert says in told.stderr
+    assert told.stderr.count("\n") == bool(says)
+
+
+def test_iterations_of_another_batch_are_left_out(tmp_path: Path) -> None:
+    def ramp(i: int, ms: float) -> str:
+        return megatron(i, ms) if i > 12 else megatron(i, ms / 4).replace("size:   256", "size:    64")
+
+    path = written(tmp_path / "run.log", ramp)
+    told = planner("observe", str(path), "--plan", str(saved_plan(tmp_path)))
+    assert "12 of another global batch" in told.stdout
+    log = read_log(path, {"batch": 256})
+    assert log.median == pytest.approx(2.01)
+    assert (len(log.values), log.batch, log.other_batch) == (8, 256, 12)
+    assert (read_log(path, {"batch": 64}).batch, read_log(path).other_batch) == (64, 0)
+
+
 @pytest.mark.parametrize("said", ["Loading checkpoint shards: ", "Map: ", "Epoch 0: "])
 def test_a_bar_with_a_description_is_not_the_trainer_s(tmp_path: Path, said: str) -> None:
     path = written(tmp_path / "run.log", lambda i, ms: "\r" + said + trainer(i, ms)[1:])
