@@ -14,7 +14,8 @@ from planner.api.traced import snapshot_record, trace_record
 from planner.base.errors import InputError
 from planner.base.files import read_text, write_text
 from planner.choices.table import CHOICES
-from planner.imports.run_log import RunLog, read_log
+from planner.exporters.target import OWN_FILE, family
+from planner.imports.run_log import RunLog, log_formats, read_log
 from planner.imports.trace_kinds import kind_of_file
 from planner.layouts import Layouts
 from planner.plan_file import read_plan
@@ -72,6 +73,12 @@ def observe(paths: Sequence[Path], run: ObservedRun | None = None) -> Answer:
         }
         known |= {name: row[name] for name in ("dp", "tp", "pp")}
     logs = [read_log(path, known) for path in log_paths]
+    for path, log in zip(log_paths, logs, strict=True):
+        if run is not None and family(run.setup.framework) not in (OWN_FILE, *log_formats()[log.framework].families):
+            raise InputError(
+                f"{path}: a log of {log.framework}, the run's framework is {run.setup.framework.name}; allowed: a log "
+                "of that framework, or a plan with the log's (planner recommend --framework)"
+            )
     result = None if run is None else timed_estimate(run.setup, run.layouts)
     records = [
         log_record(path, log) | ({} if run is None or result is None else beside(log, run, result))
@@ -161,8 +168,10 @@ def measured_rows(answer: Answer, run: ObservedRun) -> list[dict[str, str]]:
     return out
 
 
-def add_rows(path: Path, rows: Sequence[dict[str, str]]) -> None:
+def add_rows(path: Path, rows: Sequence[dict[str, str]]) -> list[str]:
     """Write rows to a table of measured runs: a new one, or one with the same columns, whose rows stay.
+
+    Returns the runs left out because a row is theirs already, but for its run and note: it would count twice.
 
     Raises FileFormatError if what stands there is no table of measured runs, InputError if its columns are others,
     OutputError if it can't be written.
@@ -178,5 +187,18 @@ def add_rows(path: Path, rows: Sequence[dict[str, str]]) -> None:
     writer = csv.DictWriter(out, header, lineterminator="\n")
     if not text:
         writer.writeheader()
-    writer.writerows(rows)
+    known = [_measured(row) for row in csv.DictReader(io.StringIO(text))]
+    left = []
+    for row in rows:
+        if _measured(row) in known:
+            left.append(row["run"])
+        else:
+            known.append(_measured(row))
+            writer.writerow(row)
     write_text(path, text + out.getvalue())
+    return left
+
+
+def _measured(row: dict[str, str]) -> dict[str, str]:
+    """A row without what only names it."""
+    return {column: text for column, text in row.items() if column not in ("run", "note")}

@@ -40,11 +40,15 @@ def command(
     from planner.api.observed import add_rows, measured_rows, megatron_arguments_run, observe, planned_run
     from planner.base.errors import InputError
     from planner.cli.estimate import text_of
+    from planner.cli.notes import note
 
     if plan is not None and megatron_args is not None:
         raise InputError("--plan and --megatron-args are both given; allowed: one of them")
     run = None
     if plan is not None:
+        for name, value in (("--framework", framework), ("--gpus", gpus), ("--vocab", vocab)):
+            if value is not None:
+                raise InputError(f"{name} is {value}, but the plan of --plan says it; allowed with --megatron-args")
         run = planned_run(plan, cluster)
     elif megatron_args is not None:
         if cluster is None:
@@ -56,5 +60,6 @@ def command(
     with o.working("reading logs"):
         answer = observe(logs, run)
     if row is not None and run is not None:
-        add_rows(row, measured_rows(answer, run))
+        for name in add_rows(row, measured_rows(answer, run)):
+            note(f"{row}: run {name} is there already, and isn't added twice")
     o.show(answer, json)

@@ -63,7 +63,8 @@ class RunLog:
     """Facts of a log. kind: how its speed is said, `time_s` or one of `RATES`; values: steady ones, shape (steps,).
 
     warm_up: iterations left out before them. tflops: a GPU's, the median; memory_bytes: the highest peak of a rank;
-    batch: sequences per step. None: the log doesn't say. other_batch: iterations left out, of another batch than asked for.
+    batch: sequences per step. None: the log doesn't say. other_batch: iterations left out, of another
+    batch than the run's.
     """
 
     framework: str

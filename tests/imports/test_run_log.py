@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from planner.base.errors import FileFormatError, InputError
+from planner.exporters.target import family
+from planner.hardware import load_framework, profile_names
 from planner.imports.run_log import log_formats, read_log
 from planner.validation import read_runs
 from tests.commands import planner
@@ -187,9 +189,18 @@ def test_from_a_plan_and_its_log_to_a_row_that_anchors_the_next_answer(tmp_path:
     assert told.returncode == 0, told.stderr
     assert "+8.0%" in told.stdout
     assert "Look at first" in told.stdout
-    assert planner("observe", str(log), "--plan", str(plan), "--row", str(row)).returncode == 0
+    again = planner("observe", str(log), "--plan", str(plan), "--row", str(row))
+    assert again.returncode == 0
+    assert "run run is there already, and isn't added twice" in again.stderr
     runs = read_runs(row)
-    assert len(runs) == 2
+    assert len(runs) == 1
+    written(tmp_path / "other.log", megatron, [1.09e3 * step] * 9)
+    written(tmp_path / "same.log", megatron, [1.08e3 * step] * 9)
+    logs = [str(tmp_path / name) for name in ("other.log", "same.log")]
+    assert "run same is there" in planner("observe", *logs, "--plan", str(plan), "--row", str(row)).stderr
+    assert [run["run"] for run in read_runs(row)] == ["run", "other"]
+    row.unlink()
+    assert planner("observe", str(log), "--plan", str(plan), "--row", str(row)).returncode == 0
     assert runs[0]["step_time_s"] == pytest.approx(1.08 * step, rel=1e-4)
     scored = json.loads(planner("validate", str(row), "--json").stdout)
     assert scored["overall"]["bias"] == pytest.approx(1 / 1.08 - 1, abs=0.005)  # the row is the plan's own layout
@@ -203,6 +214,9 @@ def test_from_a_plan_and_its_log_to_a_row_that_anchors_the_next_answer(tmp_path:
         (["--row", "mine.csv"], "--plan is missing"),
         (["--megatron-args", "--num-layers 2"], "--cluster is missing"),
         (["--plan", "a.json", "--megatron-args", "x"], "allowed: one of them"),
+        (["--plan", "a.json", "--framework", "torchtitan"], "--framework is torchtitan, but the plan of --plan says"),
+        (["--plan", "a.json", "--gpus", "8"], "--gpus is 8, but the plan of --plan says it; allowed with --megatron-"),
+        (["--plan", "a.json", "--vocab", "9"], "--vocab is 9, but the plan of --plan says it"),
     ],
 )
 def test_what_ran_must_be_known(tmp_path: Path, options: list[str], says: str) -> None:
@@ -254,6 +268,17 @@ def test_what_a_log_of_megatron_states_must_be_the_run_s(tmp_path: Path, was: st
     assert told.returncode == (2 if says else 0), told.stderr
     assert says in told.stderr
     assert told.stderr.count("\n") == bool(says)
+
+
+def test_a_log_of_another_framework_family_is_refused(tmp_path: Path) -> None:
+    refused = planner("observe", str(written(tmp_path / "t.log", torchtitan)), "--plan", str(saved_plan(tmp_path)))
+    assert refused.returncode == 2
+    assert "t.log: a log of torchtitan, the run's framework is megatron-core; allowed: a log of that" in refused.stderr
+
+
+def test_every_format_is_of_families_that_profiles_have() -> None:
+    have = {family(load_framework(name)) for name in profile_names("frameworks")}
+    assert {name for log_format in log_formats().values() for name in log_format.families} <= have
 
 
 def test_iterations_of_another_batch_are_left_out(tmp_path: Path) -> None:
