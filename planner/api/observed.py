@@ -65,13 +65,8 @@ def observe(paths: Sequence[Path], run: ObservedRun | None = None) -> Answer:
     log_paths, traces, snapshots = ([p for p in paths if kinds[p] == kind] for kind in ("log", "trace", "snapshot"))
     known = None
     if run is not None:
-        row = run.layouts.row(0)
-        known = {
-            "batch": row["global_batch"],
-            "seq_len": int(run.setup.model.seq_len),
-            "gpus": int(run.layouts.gpus[0]),
-        }
-        known |= {name: row[name] for name in ("dp", "tp", "pp")}
+        known = run.layouts.row(0) | {"seq_len": int(run.setup.model.seq_len), "gpus": int(run.layouts.gpus[0])}
+        known |= {"batch": known["global_batch"]}
     logs = [read_log(path, known) for path in log_paths]
     for path, log in zip(log_paths, logs, strict=True):
         if run is not None and family(run.setup.framework) not in (OWN_FILE, *log_formats()[log.framework].families):
