@@ -142,7 +142,7 @@ def told_lines(found: Anchor) -> list[str]:
     rest = [KINDS[kind] for kind, x in changes.items() if not x["told"]]
     files = ", ".join(dict.fromkeys(str(run.path) for run in found.runs))
     bias = float(np.exp(np.mean(np.log(found.measured_s / found.predicted_s))))
-    way = f"{abs(bias - 1.0):.1%} {'slower' if bias > 1 else 'faster'} than the profile predicts"
+    way = f"the profile predicts their steps {abs(1.0 / bias - 1.0):.1%} too {'short' if bias > 1 else 'long'}"
     lines = [f"Anchored on {_runs(record['runs'])} of {files}: {way}."]
     lines.append(f"Time against the profile's: {'; '.join(told) if told else 'no figure moves'}.")
     if rest:

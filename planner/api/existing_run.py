@@ -16,7 +16,7 @@ from planner.hardware import load_cluster, load_framework
 from planner.imports.deepspeed import deepspeed_run
 from planner.imports.megatron import megatron_run
 from planner.imports.run import ExistingRun
-from planner.question import load_setup
+from planner.question import FIT_CHANCE, load_setup
 from planner.report.difference import differing
 from planner.report.imported import Review, review_record, review_view
 from planner.search import default_attention, recommend
@@ -76,6 +76,7 @@ def _review(run: ExistingRun, target: Target) -> Review:
     """The run, the best that the framework can run, and every single change that helps."""
     setup = run.setup
     own = timed_estimate(setup, run.layouts)
+    bar = min(FIT_CHANCE, float(own.fit_chance[0]))
     row = run.layouts.row(0)
     same = {name: row[name] for name in SHARED}
     same |= {"zero": (0, 1, 2, 3)} if row["zero"] > 1 else {}  # what Megatron-LM is held to is less, unless asked for
@@ -90,9 +91,11 @@ def _review(run: ExistingRun, target: Target) -> Review:
     fits, step = bool(own.fits[0]), float(own.step_time_s[0])
     helps = [
         (text, changed) for text, changed in _suggestions(run, request.fixed)
-        if changed.fits[0] and (not fits or changed.step_time_s[0] < (1.0 - WORTH_IT) * step)
+        if changed.fits[0] and changed.fit_chance[0] >= bar
+        and (not fits or changed.step_time_s[0] < (1.0 - WORTH_IT) * step)
     ]  # fmt: skip
-    return Review(asked=run, run=own, best=best, suggestions=sorted(helps, key=lambda pair: pair[1].step_time_s[0]))
+    helps.sort(key=lambda pair: (pair[1].fit_chance[0] < FIT_CHANCE, pair[1].step_time_s[0]))
+    return Review(asked=run, run=own, best=best, suggestions=helps)
 
 
 def _suggestions(run: ExistingRun, runnable: Any) -> list[tuple[str, Estimate]]:

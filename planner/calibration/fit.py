@@ -13,11 +13,14 @@ import numpy as np
 from planner.base.arrays import Array
 from planner.calibration.figures import FittedFigure, Profiles, predict_with
 from planner.validation import MeasuredRun, Predictions
+from planner.validation.runs import REAL
 
 ROBUST = 0.02
 """Relative error from which on a run counts by its size rather than its square."""
 STEP = 0.01
 """Fraction of the span between a figure's bounds: a step that shows whether the figure matters."""
+OUTCOMES = ("source", "run", "note", "step_time_kind", *REAL)
+"""Columns that don't tell one configuration from another."""
 AT_BOUND = 1e-3
 """Fraction of the span between a figure's bounds: a fitted figure nearer than this to a bound is said to be at it."""
 
@@ -57,7 +60,7 @@ class Fit:
 
 
 class Problem:
-    """Runs to fit to: their measured times and weights."""
+    """Runs to fit to: their measured times and weights, and how many different configurations they are."""
 
     def __init__(self, runs: list[MeasuredRun], base: Profiles) -> None:
         """Predicts the runs once, to know which can be and what was measured."""
@@ -69,6 +72,8 @@ class Problem:
         names, at, size = np.unique(source, return_inverse=True, return_counts=True)
         self.weight = np.array([float(n) ** -0.5 for n in size])[at]
         self.sources = len(names)
+        timed = [run.cells for run, is_timed in zip(runs, self.timed, strict=True) if is_timed]
+        self.different = len({tuple(v for k, v in cells.items() if k not in OUTCOMES) for cells in timed})
 
     def errors(self, figures: Sequence[FittedFigure], unit: Array) -> Array:
         """Logarithm of predicted over measured, shape (timed runs,), at places of the unit interval."""

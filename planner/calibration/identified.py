@@ -19,7 +19,7 @@ GUESS = 12.0
 """One over the variance of a guess in the unit interval."""
 LEAST_TOLD = 0.5
 RUNS_A_FIGURE = 3
-"""At least so many timed runs for each figure that is fitted to them."""
+"""At least so many timed runs of different configurations for each figure that is fitted to them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,10 +56,10 @@ def calibrate(problem: Problem, figures: Sequence[FittedFigure], max_evaluations
     left: list[Left] = []
     # Before the fit, with a model's usual error for the residuals': what is hopeless would only wander.
     variance = ROBUST**2 * float(np.mean(problem.weight**2)) if len(problem.weight) else 1.0
-    free = _pruned(list(figures), jacobian_at_start(problem, figures), variance, left)
+    free = _pruned(list(figures), jacobian_at_start(problem, figures), variance, problem.different, left)
     while free:
         fit = fit_figures(problem, free, max_evaluations)
-        kept = _pruned(free, fit.jacobian, fit.variance, left)
+        kept = _pruned(free, fit.jacobian, fit.variance, problem.different, left)
         if len(kept) == len(free):
             return Calibration(fit=fit, told=told(fit.jacobian, fit.variance), left=tuple(left))
         free = kept
@@ -68,7 +68,9 @@ def calibrate(problem: Problem, figures: Sequence[FittedFigure], max_evaluations
     raise InputError(f"{runs} none of the figures that may be fitted; allowed: more runs, more different")
 
 
-def _pruned(figures: list[FittedFigure], jacobian: Array, variance: float, left: list[Left]) -> list[FittedFigure]:
+def _pruned(
+    figures: list[FittedFigure], jacobian: Array, variance: float, different: int, left: list[Left]
+) -> list[FittedFigure]:
     """Without what is told too little, the least told first: of two that only their sum is told one stays."""
     kept = list(range(len(figures)))
     while kept:
@@ -78,8 +80,8 @@ def _pruned(figures: list[FittedFigure], jacobian: Array, variance: float, left:
             reason = "no run depends on it"
         elif share[worst] < LEAST_TOLD:
             reason = f"the runs tell {100 * share[worst]:.0f} % of what its bounds leave open"
-        elif len(kept) * RUNS_A_FIGURE > len(jacobian):
-            reason = f"{len(jacobian)} runs are too few for {len(kept)} figures; this one they tell least"
+        elif len(kept) * RUNS_A_FIGURE > different:
+            reason = f"{different} different runs are too few for {len(kept)} figures; this one they tell least"
         else:
             break
         left.append(Left(figure=figures[kept.pop(worst)], reason=reason))

@@ -29,7 +29,8 @@ class Review:
     """The review of a run.
 
     asked: the run; run: it, estimated (a table of one); best: the best that its framework can run, None where nothing
-    fits. suggestions: single changes that help, in words and estimated, the one with the largest gain first.
+    fits. suggestions: single changes that help, in words and estimated, the one with the largest gain first, but those
+    last that fit in fewer cases than `recommend` asks for.
     """
 
     asked: ExistingRun
@@ -106,7 +107,7 @@ def _first(review: Review) -> list[RenderableType]:
     """The single change with the largest gain, and the next ones."""
     fits = bool(review.run.fits[0])
     if not review.suggestions:
-        said = "No single change gains 0.5 %." if fits else "No single change makes it fit."
+        said = "No single change gains 0.5 % and fits as surely." if fits else "No single change makes it fit."
         return [Text("Change first", style="bold"), f"  {said}", ""]
     table = plain_table("change", "step s", "gain", "GiB", "fits", numbers=(1, 2, 3, 4))
     for text, changed in review.suggestions[:MOST_SHOWN]:

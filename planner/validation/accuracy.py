@@ -118,6 +118,7 @@ def accuracy_sentence(
         few = f"fewer than {LEAST_RUNS} measured runs on {architecture} GPUs are shipped"
         return f"{like}{few}: {_few_sentence(architecture)}; see planner validate."
     size = np.abs(np.exp(-known.error) - 1.0)
+    budget = "" if interval_s is None else ", like this or not: budget with the seconds of cases like this"
     which = (
         "of models with experts, which no fit uses"
         if experts
@@ -126,7 +127,7 @@ def accuracy_sentence(
     return (
         f"{like}on {len(size)} measured runs {which}, "
         f"step time was off by {100 * size.mean():.1f} % on average, by less than "
-        f"{100 * np.quantile(size, 0.8):.0f} % in 80 % of them. {_memory_sentence(architecture)}"
+        f"{100 * np.quantile(size, 0.8):.0f} % in 80 % of them{budget}. {_memory_sentence(architecture)}"
         f"{STATE_SPACE if model is not None and model.num_ssm_layers else ''}"
     )
 

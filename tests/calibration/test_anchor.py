@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -102,12 +103,13 @@ def test_commands_say_what_they_are_anchored_on(tmp_path: Path) -> None:
     question = ["llama3-8b", "--cluster", "dgx-h100", "--dp", "64", "--global-batch", "512"]
     told = planner("estimate", *question, "--anchor", str(known))
     assert "Anchored on 2 runs of" in told.stdout
-    assert "slower than the profile predicts" in told.stdout
+    short = float(re.search(r"the profile predicts their steps ([0-9.]+)% too short", told.stdout)[1])
     plain, moved = (json.loads(planner("estimate", *question, "--json", *more).stdout) for more in
                     ([], ["--anchor", str(known)]))  # fmt: skip
     assert "anchor" not in plain
     assert moved["step_time_s"] > 1.02 * plain["step_time_s"]
     assert moved["anchor"]["runs"] == 2
+    assert short == pytest.approx(100 * moved["anchor"]["error_before"], abs=0.2)  # of the measured, both
     low, high = moved["step_time_interval_s"]
     assert low < moved["step_time_s"] < high
     scored = json.loads(planner("validate", str(every), "--anchor", str(known), "--json").stdout)

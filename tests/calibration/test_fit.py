@@ -114,6 +114,13 @@ def test_few_runs_get_few_figures(made):
         calibrate(*select(runs[:1]).problem())
 
 
+def test_runs_of_one_configuration_count_once(made):
+    one = made[0]
+    again = [replace(one, cells=one.cells | {"run": f"again-{i}", "step_time_s": one["step_time_s"]}) for i in range(4)]
+    with pytest.raises(InputError, match=r"4 timed runs tell none"):
+        calibrate(*select(again).problem())
+
+
 def test_told_is_nothing_of_an_unseen_figure_and_nearly_all_of_a_plain_one():
     jacobian = np.column_stack([np.zeros(50), np.ones(50), np.tile([1.0, -1.0], 25), np.tile([1.0, -1.0], 25)])
     share = told(jacobian, 0.01)

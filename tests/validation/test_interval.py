@@ -190,6 +190,8 @@ def test_the_sentence_says_what_the_held_out_errors_are():
     text = accuracy_sentence("hopper", (6.0, 7.0))
     assert text.startswith("in 80 % of cases like this the step takes 6.00 s to 7.00 s; on 705 measured runs")
     assert f"off by {100 * size.mean():.1f} % on average" in text
+    assert "% in 80 % of them, like this or not: budget with the seconds of cases like this. " in text
+    assert "budget" not in accuracy_sentence("hopper")
     # Six runs leave none beyond either end of an interval of 80 %.
     few = accuracy_sentence("cdna2", (6.0, 7.0), unlike="nothing measured is like this")
     assert few.startswith("nothing measured is like this; in 80 % of cases like this the step takes 6.00 s to 7.00 s; ")
