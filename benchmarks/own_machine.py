@@ -1,6 +1,7 @@
 """Real PyTorch training on this machine's processors, predicted from a probe alone and measured: the way of a user.
 
     python benchmarks/own_machine.py --work own.json --write docs/own-machine.md
+    python benchmarks/own_machine.py --memory # peak memory alone
 
 1. Draws 30 configurations (models of 1 to 100 million parameters, layouts, batches) by a seed from the system.
 2. planner probe, run under torchrun on 1, 2 and 4 processes; planner calibrate --probe: a profile of each.
@@ -158,8 +159,11 @@ def probe(folder: Path, world: int, name: str) -> dict[str, Any]:
     return json.loads(planner("calibrate", "--probe", result, "--cluster", CLUSTER, *given, "--json"))  # type: ignore[no-any-return]
 
 
-def predicted(folder: Path, profile: str, case: dict[str, Any]) -> dict[str, float]:
-    """Step seconds, and peak bytes without what a process takes beside PyTorch's tensors, by planner estimate."""
+def predicted(folder: Path, profile: str | None, case: dict[str, Any]) -> dict[str, float]:
+    """Step seconds, and peak bytes without what a process takes beside PyTorch's tensors, by planner estimate.
+
+    profile: the folder that a probe was written to; None for the shipped one, whose bytes are the same.
+    """
     from transformers import AutoConfig
 
     config, model = dict(case["config"]), folder / "config.json"
@@ -169,8 +173,9 @@ def predicted(folder: Path, profile: str, case: dict[str, Any]) -> dict[str, flo
         options["virtual_stages"] = case["virtual_stages"]
     options |= {
         "seq_len": case["seq_len"], "global_batch": case["micro_batch"] * case["micro_batches"] * case["dp"],
-        "cluster": folder / profile / "clusters" / f"{CLUSTER}.toml", "precision": "fp32", "attention": "flash2",
-        "framework": folder / profile / "frameworks" / f"{FRAMEWORK}.toml",
+        "cluster": CLUSTER if profile is None else folder / profile / "clusters" / f"{CLUSTER}.toml",
+        "framework": FRAMEWORK if profile is None else folder / profile / "frameworks" / f"{FRAMEWORK}.toml",
+        "precision": "fp32", "attention": "flash2",
     }  # fmt: skip
     given = [text for name, value in options.items() for text in (f"--{name.replace('_', '-')}", str(value))]
     norm = [] if case["config"]["model_type"] == "gpt2" else ["--no-fused-norm"]
@@ -189,6 +194,22 @@ def measure(folder: Path, cases: dict[str, dict[str, Any]], *more: str) -> dict[
     given.write_text(json.dumps(cases), encoding="utf-8")
     torchrun(world_of(next(iter(cases))), str(HERE / "own_training.py"), str(given), str(result), *more)
     return json.loads(result.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
+
+def memory_alone(cases: dict[str, dict[str, Any]], folder: Path) -> str:
+    """Peak bytes predicted and counted of each configuration, as lines; the furthest off last."""
+    folder.mkdir(exist_ok=True)
+    counted: dict[str, int] = {}
+    for world in SHARES:
+        counted |= measure(folder, {n: c for n, c in cases.items() if world_of(n) == world}, "--memory")
+    error = {name: predicted(folder, None, case)["bytes"] / counted[name] - 1.0 for name, case in cases.items()}
+    last = sorted(error, key=lambda name: abs(error[name]))
+    lines = [
+        f"{name:5} {layout_text(cases[name]):40} {counted[name] / 2**20:6.0f} MiB {error[name]:+.1%}" for name in last
+    ]
+    within = sum(abs(e) <= 0.05 for e in error.values())
+    middle = statistics.median(map(abs, error.values()))
+    return "\n".join([*lines, f"{middle:.1%} off in the median, {within} of {len(error)} within 5 %"])
 
 
 def relative_errors(work: dict[str, Any]) -> dict[str, dict[str, float]]:
@@ -345,7 +366,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=3, help="timed steps of a configuration in a round")
     parser.add_argument("--write", type=Path, help="a page with the markers between which the result goes")
+    parser.add_argument("--memory", action="store_true", help="peak memory alone, in two minutes: nothing is timed")
     given = parser.parse_args()
+    if given.memory:
+        seed = int.from_bytes(os.urandom(4), "big") if given.seed is None else given.seed
+        print(f"seed {seed}\n{memory_alone(drawn(seed, given.configurations), given.work.with_suffix(''))}")
+        return
     text = tables(run(given.work, given))
     print(text)
     if given.write is not None:
