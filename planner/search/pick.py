@@ -91,10 +91,10 @@ def plainest(step_time_s: Any, fit_chance: Any, odd: Ints, apart: Any) -> int:
     """The index of the layout to run, of some that fit: steps, chances of fitting, `unusual`, `told_apart`, (n,).
 
     Of those that can't be told apart from the fastest it has the fewest unusual choices. Of as plain ones within
-    `EQUAL` of the fastest of them it has the best chance of fitting, then the shortest step. Chances count in whole
-    percent, as they are shown, and above 99 % as alike.
+    `EQUAL` of the fastest of them it has the best chance of fitting, then the shortest step. Chances count rounded to
+    whole percent, and above 99 % as alike.
     """
-    fails = np.maximum(np.ceil(100.0 * (1.0 - fit_chance) - 1e-9) / 100.0, SURE)
+    fails = np.maximum(np.round(1.0 - fit_chance, 2), SURE)
     near = np.flatnonzero(step_time_s <= (1.0 + apart) * step_time_s.min())
     plain = near[odd[near] == odd[near].min()]
     plain = plain[step_time_s[plain] <= (1.0 + EQUAL) * step_time_s[plain].min()]
