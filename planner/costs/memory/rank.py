@@ -193,7 +193,8 @@ def rank_memory(
         logits = logits + waiting * np.maximum(in_flight - 1.0, 0.0) * last * held.loss
         gradients = gradients_in_turn(layouts, gradients, freed + logits / np.maximum(in_flight, 1.0), in_flight)
     buffers = buffers + spare_gradients_bytes(case) + stage_buffers_bytes(case, first, last)
-    buffers = buffers + _grown_bytes(case, moves, freed + last * held.logits)
+    if framework.pass_gradient_bytes > 0:
+        buffers = buffers + _grown_bytes(case, moves, freed + last * held.logits)
     if framework.gather_copy_bytes > 0:
         buffers = buffers + gather_copy_bytes(case, moves.total, last)
     return Memory(
