@@ -34,7 +34,7 @@ def _format(size_bytes: float) -> str:
 
 
 def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
-    """The assumptions of one layout's estimate on lengths, gradients, optimizer, network and experts; a phrase each.
+    """The assumptions of one layout's estimate on lengths, numbers, optimizer, network and experts; a phrase each.
 
     layouts: a table of one layout.
     """
@@ -48,7 +48,13 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
     speed = cluster.network.bandwidth_bytes_per_s / GBIT
     whose = "as asked" if int(layouts.grad_dtype[0]) or int(layouts.grad_reduce_dtype[0]) else setup.framework.name
     compiled = f"{setup.framework.name}-compiled"
-    said = [length, f"{gradients} ({whose})", OPTIMIZERS[OptimizerKind(int(layouts.optimizer[0]))]]
+    precision = Precision(int(layouts.precision[0])).name.lower()
+    said = [
+        length,
+        f"products in {precision}",
+        f"{gradients} ({whose})",
+        OPTIMIZERS[OptimizerKind(int(layouts.optimizer[0]))],
+    ]
     if setup.framework.compiled_layers:
         said.append(f"layers compiled by torch.compile ({setup.framework.name})")
     elif compiled in profile_names("frameworks"):
@@ -72,7 +78,7 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
         said.append(
             "experts evenly loaded" if busiest == 1.0 else f"the busiest experts' rank has {busiest:g} of the mean"
         )
-    missing = unmeasured(kinds_of(setup, Precision(int(layouts.precision[0])).name.lower()))
+    missing = unmeasured(kinds_of(setup, precision))
     if missing:
         said.append(
             f"memory with {', '.join(missing)} is measured by fewer than three publications, so more room is left"

@@ -16,7 +16,8 @@ from pydantic import BaseModel, Field
 
 from planner.base.arrays import Array
 from planner.base.errors import InputError
-from planner.base.files import read_json, validate
+from planner.base.files import is_path, read_json, validate
+from planner.base.units import GIB
 from planner.calibration.figures import FittedFigure
 from planner.calibration.profile_files import fitted_profiles
 from planner.costs.kernels.attention import key_block
@@ -63,6 +64,7 @@ class Machine(BaseModel):
     name: str = Field(max_length=200)
     torch: str = Field(max_length=100)
     threads: int = Field(1, gt=0, le=10**5)
+    memory_bytes: int | None = Field(None, gt=2**27, le=10**15)
     local_world: int = Field(1, gt=0, le=10**5)
 
 
@@ -128,9 +130,23 @@ def probed_figures(probe: Probe, cluster: Cluster, framework: Framework | None =
 def probe_profiles(
     found: Sequence[ProbedFigure], probe: Probe, cluster: str, frameworks: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Texts of the profiles with a probe's figures, by path in a folder laid out as `hardware_profiles/`."""
+    """Texts of the profiles with a probe's figures, by path in a folder laid out as `hardware_profiles/`.
+
+    The cluster names the first of the frameworks; a processor keeps the precisions of which the probe timed products.
+    """
+    timed = {row.precision for row in _timed(probe.products)} if probe.machine.device == "cpu" else set()
+
+    def own(folder: str, data: dict[str, Any]) -> dict[str, Any]:
+        if folder == "clusters" and frameworks:
+            return data | {
+                "framework": str(Path(frameworks[0]).absolute()) if is_path(frameworks[0]) else frameworks[0]
+            }
+        if folder == "accelerators" and timed & set(data["peak_tflops"]):
+            return data | {"peak_tflops": {k: v for k, v in data["peak_tflops"].items() if k in timed}}
+        return data
+
     about = f"planner calibrate --probe: {probe.machine.name}, torch {probe.machine.torch}, {date.today().isoformat()}"
-    return fitted_profiles([(f.figure, f.value, f.spread) for f in found], [cluster], frameworks, about)
+    return fitted_profiles([(f.figure, f.value, f.spread) for f in found], [cluster], frameworks, about, own)
 
 
 def slow_ranks(probe: Probe) -> list[Row]:
@@ -167,13 +183,15 @@ def _timed(rows: Sequence[Row]) -> list[Row]:
 
 
 def _processors(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
-    """On a processor a rank of the probe is what a GPU is elsewhere: its threads compute, and a node has so many."""
+    """On a processor a rank of the probe is what a GPU is elsewhere: its threads and memory, and so many a node."""
     if probe.machine.device != "cpu":
         return []
     accelerator, threads, ranks = cluster.accelerator, probe.machine.threads, probe.machine.local_world
+    memory = _figure("accelerators", accelerator.name, "memory_gib", accelerator.memory_bytes / GIB)
     units = _figure("accelerators", accelerator.name, "num_compute_units", accelerator.num_compute_units)
     node = _figure("clusters", cluster.name, "gpus_per_node", cluster.gpus_per_node)
-    return [*_probed(units, np.array([threads])), *_probed(node, np.array([ranks]))]
+    figures = ((units, threads), (node, ranks), (memory, (probe.machine.memory_bytes or 0) / GIB / ranks))
+    return [one for figure, value in figures for one in _probed(figure, np.array([value]))]
 
 
 def _products(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:

@@ -83,11 +83,9 @@ def machine(_):
     """What was measured on."""
     out = {"torch": torch.__version__, "host": platform.node(), "world": WORLD, "local_world": LOCAL_WORLD}
     if not GPU:
-        return out | {
-            "device": "cpu",
-            "name": platform.processor() or platform.machine(),
-            "threads": torch.get_num_threads(),
-        }
+        out |= {"device": "cpu", "name": platform.processor() or platform.machine(), "threads": torch.get_num_threads()}
+        whole = {"memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")} if os.name == "posix" else {}
+        return out | whole  # the node's
     props = torch.cuda.get_device_properties(DEVICE)
     nccl = ".".join(map(str, torch.cuda.nccl.version())) if torch.version.cuda else None
     return out | {

@@ -6,7 +6,7 @@ plain fields, figures with their sources, tables of figures, and the sources tha
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ class _Changes:
 
     figures: Sequence[tuple[FittedFigure, float, float]]
     about: str
+    own: Callable[[str, dict[str, Any]], dict[str, Any]]
     texts: dict[str, str] = field(default_factory=dict)
 
     def of(self, folder: str, name: str) -> dict[tuple[str, ...], tuple[float, float]]:
@@ -40,7 +41,7 @@ class _Changes:
     def place(self, folder: str, reference: str, beside: Path) -> str:
         """The name to write in the new folder for a reference: its own copy, or the shipped profile."""
         data, path = profile_table(folder, reference, beside)
-        data = _with_references(self, folder, data, path.parent)
+        data = _with_references(self, folder, self.own(folder, data), path.parent)
         changes = self.of(folder, str(data.get("name")))
         if changes:
             data = _with_figures(data, changes, self.about)
@@ -57,16 +58,21 @@ class _Changes:
 
 
 def fitted_profiles(
-    figures: Sequence[tuple[FittedFigure, float, float]], clusters: Iterable[str], frameworks: Iterable[str], about: str
+    figures: Sequence[tuple[FittedFigure, float, float]],
+    clusters: Iterable[str],
+    frameworks: Iterable[str],
+    about: str,
+    own: Callable[[str, dict[str, Any]], dict[str, Any]] = lambda _, data: data,
 ) -> dict[str, str]:
     """Texts of the profiles by path in the folder, each behind those that it names, as they should be written.
 
     figures: each with its value and standard error, SI. clusters, frameworks: names or paths, as the runs say them.
-    about: what was fitted to what and when; each file adds its figures' standard errors.
+    about: what was fitted to what and when; each file adds its figures' standard errors. own: other changes to a
+    profile's tables, by folder.
 
     Raises InputError if two profiles of one's own have one file name, FileFormatError if a profile can't be read.
     """
-    changes = _Changes(figures=figures, about=about)
+    changes = _Changes(figures=figures, about=about, own=own)
     for name in clusters:
         changes.place("clusters", name, Path())
     for name in frameworks:

@@ -135,6 +135,7 @@ def _probe_to_profiles(path: Path, cluster: str | None, framework: str | None, f
     from planner.calibration.probe import probe_profiles, probe_record, probed_figures, read_probe
     from planner.calibration.profile_files import check_folder, write_profiles
     from planner.hardware import load_cluster, load_framework
+    from planner.search.request import default_precision
 
     if cluster is None:
         raise InputError("--cluster is missing; the probe's figures replace those of the cluster that it ran on")
@@ -150,6 +151,10 @@ def _probe_to_profiles(path: Path, cluster: str | None, framework: str | None, f
         return
     o.print_view(*_probe_view(record, cluster))
     o.print_view(*(one_line(f"wrote {file}") for file in written))
+    for own in (path for path in written if path.parent.name == "clusters"):
+        made = load_cluster(str(own))
+        known = f"{default_precision(made).name.lower()} products, {Path(made.framework).stem}'s figures"
+        o.print_view(one_line(f"To plan with them: --cluster {own}, by default with {known}"))
 
 
 def _probe_view(record: dict[str, Any], cluster: str) -> list[Any]:

@@ -8,7 +8,7 @@ import planner
 def test_gradients_optimizer_length_and_network_are_said():
     one = planner.estimate("llama3-8b", "dgx-h100", batch=64, dp=16)
     assert one.assumed == (
-        "8,192 tokens per sequence", "gradients kept in fp32, reduced in fp32 (megatron-core)",
+        "8,192 tokens per sequence", "products in bf16", "gradients kept in fp32, reduced in fp32 (megatron-core)",
         "Adam with fp32 moments", "8 x 400 Gb/s per node",
     )  # fmt: skip
     assert one.to_dict()["assumed"] == list(one.assumed)
@@ -29,7 +29,7 @@ def test_what_was_asked_of_gradients_and_the_optimizer_is_said():
     assert "gradients kept in fp32, reduced in 16 bits (as asked)" in sent.assumed
     assert "Adam with 8-bit moments" in sent.assumed
     plan = planner.recommend("llama3-8b", "dgx-h100", gpus=8, batch=64, optimizer="sgd", grad_dtype="bf16", tp=1)
-    assert plan.assumed[1:3] == ("gradients kept in 16 bits, reduced in 16 bits (as asked)", "SGD with momentum")
+    assert plan.assumed[2:4] == ("gradients kept in 16 bits, reduced in 16 bits (as asked)", "SGD with momentum")
     assert {one.layout["optimizer"] for one in plan} == {"sgd"}
 
 
@@ -40,7 +40,7 @@ def test_fp32_gradients_one_node_and_experts():
     both = planner.estimate("llama3-8b", "dgx-a100-80gb", batch=64, dp=8, framework="megatron-deepspeed")
     assert any(said.startswith("gradients kept in fp32 beside bf16, reduced in ") for said in both.assumed)
     full = planner.estimate("gpt2", "dgx-a100-80gb", batch=64, dp=8, precision="fp32", framework="fsdp")
-    assert "gradients kept in fp32, reduced in fp32 (fsdp)" in full.assumed
+    assert {"products in fp32", "gradients kept in fp32, reduced in fp32 (fsdp)"} < set(full.assumed)
     assert "experts evenly loaded" in planner.estimate("mixtral-8x7b", "dgx-h100", batch=64, dp=8, ep=8).assumed
 
 

@@ -152,6 +152,7 @@ def test_the_script_measures_this_machine(tmp_path: Path, processes: int) -> Non
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "probe.json").read_text())
     assert "failed" not in found
+    assert found["machine"]["memory_bytes"] > 2**27
     assert all(row["seconds"] > 0 for row in (*found["products"], *found["attention"], *found["memory"]))
     assert len(found["ranks"]) == processes
     assert bool(found["collectives"]) == (processes > 1)
@@ -194,6 +195,21 @@ def test_a_processor_s_probe_says_ranks_threads_links_and_the_framework_s_host_t
         },
         rel=1e-6,
     )  # fmt: skip
+
+
+def test_a_processor_s_profile_has_the_precision_memory_and_framework_of_its_probe(tmp_path: Path) -> None:
+    machine = {"device": "cpu", "name": "x86_64", "torch": "2", "threads": 1, "local_world": 2, "memory_bytes": 2**34}
+    product = {"precision": "fp32", "kind": "forward", "rows": 256, "columns": 256, "depth": 256, "seconds": 1e-2}
+    probe = written(tmp_path, machine=machine, products=[product], attention=[], memory=[], collectives=[])
+    options = ["--cluster", "workstation-cpu", "--framework", "transformers-cpu", "--profile", str(tmp_path / "m")]
+    done = planner("calibrate", "--probe", str(probe), *options)
+    assert done.returncode == 0, done.stderr
+    assert "by default with fp32 products, transformers-cpu's figures" in " ".join(done.stdout.split())
+    own = str(tmp_path / "m" / "clusters" / "workstation-cpu.toml")
+    answer = planner("estimate", "gpt2", "--cluster", own, "--dp", "2", "--global-batch", "2").stdout
+    assert "products in fp32" in answer
+    assert "(transformers-cpu)" in answer
+    assert "of 8.00 GiB" in answer
 
 
 def test_host_times_are_written_to_the_framework_that_is_named(tmp_path: Path) -> None:
