@@ -178,7 +178,8 @@ def predicted(folder: Path, profile: str | None, case: dict[str, Any]) -> dict[s
         "precision": "fp32", "attention": "flash2",
     }  # fmt: skip
     given = [text for name, value in options.items() for text in (f"--{name.replace('_', '-')}", str(value))]
-    norm = [] if case["config"]["model_type"] == "gpt2" else ["--no-fused-norm"]
+    norm = ["--no-sequence-parallel"] if case["tp"] > 1 else []  # as `tensor_parallel` cuts the models
+    norm += [] if case["config"]["model_type"] == "gpt2" else ["--no-fused-norm"]
     record = json.loads(planner("estimate", str(model), *given, *norm, "--json"))
     return {"step_time_s": record["step_time_s"], "bytes": _tensor_bytes(record)} | {"parts": record["time_s"]}
 
