@@ -26,7 +26,7 @@ from planner.search.found import largest_part
 from planner.setup import Setup
 from planner.step.estimate import Estimate
 from planner.step.timeline.timed import timed_estimate
-from planner.validation.runs import COLUMNS, OPTIONAL, read_runs
+from planner.validation.runs import COLUMNS, NAMING, OPTIONAL, read_runs
 
 NOISY, SLOW, OTHER_MEMORY = 0.05, 0.02, 0.1
 """Spread of steps, share of far slower steps, and error of the memory from which on they are said first."""
@@ -196,4 +196,4 @@ def add_rows(path: Path, rows: Sequence[dict[str, str]]) -> list[str]:
 
 def _measured(row: dict[str, str]) -> dict[str, str]:
     """A row without what only names it."""
-    return {column: text for column, text in row.items() if column not in ("run", "note")}
+    return {column: text for column, text in row.items() if column not in NAMING}

@@ -27,7 +27,7 @@ from planner.layouts import Layouts
 from planner.setup import Setup
 from planner.step.estimate import Estimate, estimate
 from planner.validation.predict import LoadCluster, LoadFramework, Predictions, predict
-from planner.validation.runs import MeasuredRun, cluster_name
+from planner.validation.runs import MeasuredRun, cluster_name, measured_once
 
 STEP = 0.03
 ROUNDS = 3
@@ -200,11 +200,11 @@ def anchor(
     if kind is not None:
         for run in runs:
             check_kind(run, where(cluster_name(run)), kind)
-    plain = predict(runs, where, framework_of)
-    usable = np.isfinite(plain.step_time_s) & np.isfinite(plain.measured_s) & plain.ok
+    plain, once = predict(runs, where, framework_of), np.array(measured_once(runs), dtype=np.bool_)
+    usable = np.isfinite(plain.step_time_s) & np.isfinite(plain.measured_s) & plain.ok & once
     left = tuple(
-        f"{run['run']}: {reason or 'no measured step time'}"
-        for run, reason, used in zip(runs, plain.reasons, usable, strict=True)
+        f"{run['run']}: {(reason or 'no measured step time') if first else 'the same measurement stands above'}"
+        for run, reason, used, first in zip(runs, plain.reasons, usable, once, strict=True)
         if not used
     )
     if not usable.any():

@@ -11,7 +11,7 @@ from planner.calibration.figures import FittedFigure, Profiles, figures_of, para
 from planner.calibration.fit import Problem
 from planner.validation import MeasuredRun
 from planner.validation.defaults import framework_name
-from planner.validation.runs import cluster_name
+from planner.validation.runs import cluster_name, measured_once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +53,13 @@ def select(runs: Sequence[MeasuredRun], architecture: str | None = None, hold_ou
     Raises UnknownNameError if no run's source begins so, or no run is on such GPUs; InputError if nothing with a
     measured step time is left to fit.
     """
-    base = Profiles()
+    base, once = Profiles(), measured_once(runs)
+    repeated = len(runs) - sum(once)
+    runs = [run for run, first in zip(runs, once, strict=True) if first]
     p = predict_with((), np.zeros(0), list(runs), base, closed_form=True)
     left: Counter[str] = Counter(f"can't be predicted: {reason}" for reason in p.reasons if reason)
+    if repeated:
+        left["the same in another row but for its name"] = repeated
     timed = np.isfinite(p.measured_s) & np.isfinite(p.step_time_s)
     name = ["" if reason else architecture_of(run, base) for run, reason in zip(runs, p.reasons, strict=True)]
     found = Counter(n for n, is_timed in zip(name, timed, strict=True) if n and is_timed)

@@ -4,7 +4,7 @@ in `measured_runs/software.toml`: software, cluster, kernel, memory, tables."""
 import csv
 import io
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -30,6 +30,8 @@ FROM_ZERO = ("zero", "recompute_layers")
 OPTIONAL_TEXT = ("framework", "layer_split", "train")
 OPTIONAL = (*OPTIONAL_TEXT, *OPTIONAL_WHOLE)
 NEEDED = ("source", "run", "model", "cluster", "n_gpus", "precision", "global_batch", "tp", "pp", "outcome")
+NAMING = ("run", "note")
+"""Columns that only name a measurement."""
 LONGEST_TEXT = 1_000
 CHOICES = {"outcome": ("ok", "oom"), "step_time_kind": ("", "measured", "derived")}
 
@@ -92,6 +94,12 @@ def runs_of(paths: Iterable[Path], wanted: str = "") -> list[MeasuredRun]:
     if not runs:
         raise InputError(f"{', '.join(map(str, files))}: no runs in the file{wanted}")
     return runs
+
+
+def measured_once(runs: Sequence[MeasuredRun]) -> list[bool]:
+    """Whether each run is no repetition of one before it, the same in every column but `NAMING`."""
+    known = [tuple(value for column, value in run.cells.items() if column not in NAMING) for run in runs]
+    return [cells not in known[:i] for i, cells in enumerate(known)]
 
 
 def read_runs(path: Path) -> list[MeasuredRun]:

@@ -75,6 +75,14 @@ def test_runs_of_a_slower_machine_move_the_figures_towards_it_and_the_other_runs
     assert 0.0 < found.update.shift[0] < 0.06
 
 
+def test_a_measurement_that_stands_twice_counts_once() -> None:
+    own = made_slower(shipped_runs(WEAK), np.full(len(KINDS), 0.05))[:2]
+    again = replace(own[0], line=9, cells=own[0].cells | {"run": "again", "note": "copied"})
+    found = anchor([*own, again])
+    assert found.update.freedom == anchor(own).update.freedom
+    assert found.left == ("again: the same measurement stands above",)
+
+
 def test_more_runs_that_agree_narrow_the_interval() -> None:
     own = made_slower(shipped_runs(WEAK), np.full(len(KINDS), 0.05))
     slopes = np.full((1, len(KINDS)), 1 / 6)

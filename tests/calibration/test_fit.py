@@ -116,9 +116,17 @@ def test_few_runs_get_few_figures(made):
 
 def test_runs_of_one_configuration_count_once(made):
     one = made[0]
-    again = [replace(one, cells=one.cells | {"run": f"again-{i}", "step_time_s": one["step_time_s"]}) for i in range(4)]
+    again = [replace(one, cells=one.cells | {"run": f"again-{i}", "step_time_s": (1 + 1e-9 * i) * one["step_time_s"]})
+             for i in range(4)]  # fmt: skip
     with pytest.raises(InputError, match=r"4 timed runs tell none"):
         calibrate(*select(again).problem())
+
+
+def test_a_row_that_stands_twice_counts_once(made):
+    again = [replace(r, cells=r.cells | {"run": f"again {r['run']}", "note": "copied"}) for r in made[:3]]
+    chosen = select([*made, *again])
+    assert chosen.runs == select(made).runs
+    assert chosen.left == {"the same in another row but for its name": 3}
 
 
 def test_told_is_nothing_of_an_unseen_figure_and_nearly_all_of_a_plain_one():
@@ -133,7 +141,12 @@ def test_told_is_nothing_of_an_unseen_figure_and_nearly_all_of_a_plain_one():
 def test_every_source_counts_alike(made):
     """Ten times the same rows of one source leave the fit where it was."""
     runs = [r for r in made if r["source"] in ("mosaic-h100", "megatron-core-h100-weak")]
-    often = runs + [r for r in runs if r["source"] == "mosaic-h100"] * 9
+    mosaic = [r for r in runs if r["source"] == "mosaic-h100"]
+    often = runs + [
+        replace(r, cells=r.cells | {"step_time_s": (1 + 1e-9 * i) * r["step_time_s"]})
+        for i in range(1, 10)
+        for r in mosaic
+    ]
     one, ten = select(runs), select(often)
     figures = one.problem()[1][:1]
     a, b = (fit_figures(chosen.problem()[0], figures).value[0] for chosen in (one, ten))
