@@ -68,6 +68,8 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
     if gpus > node:
         if (each := int(node_ranks(cluster, gpus))) < node:
             said.append(f"{gpus // each} nodes with {each} of {node} GPUs each")
+        elif gpus % node:
+            said.append(f"{gpus // node} whole nodes of {node} GPUs and {gpus % node} GPUs of another")
         said.append(f"{cluster.nics_per_node} x {speed:g} Gb/s per node")
     if int(model.num_experts):
         if int(layouts.ep[0]) > 1:

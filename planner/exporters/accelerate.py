@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Bools
+from planner.base.errors import LayoutError
 from planner.exporters.target import Job, Nearest, Target, allowed, comments, launch_shape, quoted
 from planner.layouts import Layouts
 from planner.question import one_layout
@@ -95,7 +96,13 @@ class Accelerate(Target):
     def render(self, job: Job) -> str:
         """The YAML."""
         row = job.row
-        nodes, each = launch_shape(job.cluster, int(job.layouts.gpus[0]))
+        gpus = int(job.layouts.gpus[0])
+        nodes, each, last = launch_shape(job.cluster, gpus)
+        if last < each:
+            raise LayoutError(
+                f"gpus is {gpus}, on the last node {last} of {each}: accelerate starts equally many on each; "
+                f"allowed: {gpus - last} or {nodes * each}"
+            )
         sharded = row["zero"] > 0
         top: dict[str, Any] = {
             "compute_environment": "LOCAL_MACHINE",

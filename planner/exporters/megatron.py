@@ -77,7 +77,7 @@ class Megatron(Target):
         """The script, its data paths left as variables."""
         row = job.row
         check_rules(job)
-        nodes, each = launch_shape(job.cluster, int(job.layouts.gpus[0]))
+        nodes, each, last = launch_shape(job.cluster, int(job.layouts.gpus[0]))
         dropout, half = bool(has_dropout(job.model, job.layouts)[0]), row["precision"] in HALF
         groups = [
             ("MODEL_ARGS", model_arguments(job.model, dropout=dropout, grouped=half, dispatcher=dispatcher_name(job))),
@@ -92,7 +92,7 @@ class Megatron(Target):
             "HEAD": "\n".join(comments(job.head)),
             "CONNECTIONS": lines,
             "NODES": nodes,
-            "GPUS_PER_NODE": each,
+            "GPUS_PER_NODE": each if last == each else f"$((${{NODE_RANK:-0}} == {nodes - 1} ? {last} : {each}))",
             "ARGUMENTS": "\n\n".join(
                 "\n".join([f"{name}=(", *(f"  {shlex.join(argument)}" for argument in arguments), ")"])
                 for name, arguments in groups

@@ -253,11 +253,15 @@ def stage_layers(setup: Setup, layouts: Layouts) -> list[int]:
     return [int(n) for n in chunks.layers]
 
 
-def launch_shape(cluster: Cluster, gpus: int) -> tuple[int, int]:
-    """Hosts, and processes on each: all of a host's GPUs, or as many of them as divide the job evenly."""
+def launch_shape(cluster: Cluster, gpus: int) -> tuple[int, int, int]:
+    """Hosts, processes on each, and on the last: equal parts that fill over half a host, else whole hosts and a rest.
+
+    As `planner.costs.placement.node_ranks`, by which the step was predicted.
+    """
     most = min(gpus, cluster.gpus_per_host)
-    each = next(n for n in range(most, 0, -1) if gpus % n == 0)
-    return gpus // each, each
+    each = next((n for n in range(most, most // 2, -1) if gpus % n == 0), most)
+    hosts = -(-gpus // each)
+    return hosts, each, gpus - each * (hosts - 1)
 
 
 def allowed(fixed: Fixed, **only: tuple[Any, ...]) -> Fixed:

@@ -637,6 +637,25 @@ def test_processes_start_on_hosts_and_an_nvlink_domain_is_18_of_them(cluster, ho
     assert f"num_machines: {hosts[0]}\nnum_processes: 144\n" in config
 
 
+def test_a_last_node_that_is_filled_in_part_starts_fewer_processes_or_is_refused():
+    """As the step was predicted: 62 GPUs are seven nodes of eight and six of another, not 31 nodes of two."""
+    a_plan = plan("gpt2", dp=62, global_batch=62)
+    script = export("megatron", a_plan).text
+    assert "NNODES=${NNODES:-8}" in script
+    line = next(line for line in script.splitlines() if line.startswith("GPUS_PER_NODE="))
+    started = [
+        int(
+            subprocess.run(
+                ["bash", "-c", f'NODE_RANK={rank}; {line}; echo "$GPUS_PER_NODE"'], capture_output=True
+            ).stdout
+        )
+        for rank in range(8)
+    ]
+    assert started == [8] * 7 + [6]
+    with pytest.raises(LayoutError, match=r"gpus is 62, .*; allowed: 56 or 64"):
+        export("accelerate", a_plan)
+
+
 @pytest.mark.parametrize(
     ("cluster", "kernel", "cp", "backend", "said"),
     [
