@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 USUAL_BATCH_TOKENS = 4e6
 """Tokens per step where none are given: LLaMA 2 (arXiv 2307.09288, 2.2), LLaMA 3's first (2407.21783, 3.4.1)."""
+OFF = 0.01  # of the tokens of a batch that are asked for, from which on it is said
 UNFOLDED = 100_000  # columns of a pipe
 QUESTION, WRITTEN = "The question", "What is written"
 """Groups of options in `--help`; those of the layout have theirs from `planner.cli.choices`."""
@@ -190,7 +191,12 @@ class StepBatch:
             told = f"{usual:,} sequences per step, about the 4M tokens of LLaMA 2 and 3; --global-batch sets another"
             note(f"no batch is given, so it is {told}")
             return usual
-        return batch_of_tokens("--batch-tokens", self.batch_tokens, int(seq_len), ranks)
+        found = batch_of_tokens("--batch-tokens", self.batch_tokens, int(seq_len), ranks)
+        tokens = found * int(seq_len)
+        if abs(tokens / self.batch_tokens - 1.0) > OFF:
+            told = f"{found:,} sequences, {tokens / 1e6:,.3g}M tokens; asked: {self.batch_tokens / 1e6:,.3g}M"
+            note(f"the batch is {told}; --global-batch takes any number of sequences")
+        return found
 
 
 def profile_of(framework: str | None) -> str | None:

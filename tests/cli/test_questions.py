@@ -62,6 +62,13 @@ def test_a_batch_is_given_once():
     assert (result.exit_code, str(result.exception)) == (1, "give --global-batch or --batch-tokens: one of the two")
 
 
+def test_a_batch_far_from_the_tokens_asked_for_says_so():
+    ask = [*ASKED, "--top", "1", "--batch-tokens"]
+    far, near = (CliRunner().invoke(app, [*ask, tokens]).stderr for tokens in ("36000", "32768"))
+    assert "the batch is" not in near
+    assert "the batch is 32 sequences, 0.0328M tokens; asked: 0.036M" in " ".join(far.split())
+
+
 def test_lists_and_what_is_left_out():
     listed = answer("--global-batch", "32", "--dp", "4,8", "--pp", "2", "--pp", "4", "--top", "50")
     assert {one["layout"]["dp"] for one in listed["best"]} <= {4, 8}
