@@ -13,6 +13,7 @@ from planner.base.units import gpus_text
 from planner.report.pictures import label, said
 from planner.report.plain_table import plain_table, stacked
 from planner.report.plots import ruled
+from planner.report.tables import PARTS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -229,4 +230,6 @@ def _categories(axes: Any, grid: CaseGrid) -> list[Any]:
     colours = [colormaps["Set2"](i % 8) for i in range(len(names))]
     cells = [[np.nan if v is None else names.index(str(v)) for v in line] for line in grid.cells]
     axes.imshow(cells, origin="lower", aspect="auto", cmap=ListedColormap(colours), vmin=-0.5, vmax=len(names) - 0.5)
-    return [Patch(color=c, label=name.replace("_", " ")) for c, name in zip(colours, names, strict=True)]
+    return [
+        Patch(color=c, label=PARTS.get(name, name.replace("_", " "))) for c, name in zip(colours, names, strict=True)
+    ]

@@ -36,6 +36,9 @@ LABELS = {
     "tokens_per_s_per_gpu": "tokens per second and GPU",
     "mfu": "MFU",
     "gpus": "GPUs",
+    "binding": "largest cost after matrix products",
+    "binding_share": "share of the largest cost after matrix products",
+    "memory_binds": "whether a layout 2 % faster does not fit",
 }
 
 

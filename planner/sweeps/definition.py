@@ -72,7 +72,7 @@ def _several(data: Any, allowed: str) -> tuple[Any, ...]:
 
 
 def _range(data: Mapping[str, Any], allowed: str) -> tuple[float, ...]:
-    """Both ends included; the last value is the largest that does not exceed `to`."""
+    """Both ends included."""
     way = next((k for k in ("step", "factor") if set(data) == {"from", "to", k}), None)
     if way is None or not all(_is_number(x) for x in data.values()):
         raise refuse(allowed)
@@ -82,8 +82,11 @@ def _range(data: Mapping[str, Any], allowed: str) -> tuple[float, ...]:
     span = (high - low) / by if way == "step" else math.log(high / low) / math.log(by)
     if span > MOST_VALUES:
         raise refuse(f"at most {MOST_VALUES} values")
-    count = int(span + 1e-9) + 1
-    return tuple(low + by * i if way == "step" else low * by**i for i in range(count))
+    found = tuple(low + by * i if way == "step" else low * by**i for i in range(round(span) + 1))
+    if abs(found[-1] - high) > 1e-3 * abs(high):
+        near = [low + by * i if way == "step" else low * by**i for i in (int(span), int(span) + 1)]
+        raise refuse(f"a to that the range comes to, such as {near[0]:g} or {near[1]:g}; {RANGE}")
+    return found
 
 
 def _different(names: Any) -> Any:

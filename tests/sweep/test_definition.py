@@ -26,6 +26,8 @@ BAD = [
     ("gpus = [8]", "gpus = { from = 8, to = 64 }", "{ from = 8, to = 64, step = 8 }"),
     ("gpus = [8]", "gpus = { from = 64, to = 8, factor = 2 }", "from at most to"),
     ("gpus = [8]", "gpus = { from = 8, to = 64, factor = 1 }", "factor above 1"),
+    ("gpus = [8]", "gpus = { from = 8, to = 100, factor = 2 }", "a to that the range comes to, such as 64 or 128"),
+    ("gpus = [8]", "gpus = { from = 8, to = 30, step = 8 }", "a to that the range comes to, such as 24 or 32"),
     ("gpus = [8]", "gpus = { from = 1, to = 1e6, step = 1 }", "at most 10000 values"),
     ("", 'networks = ["infinibad-hdr"]', "infiniband-hdr"),
     ("", 'frameworks = ["megatron"]', "megatron-lm"),
@@ -106,7 +108,7 @@ def test_each_power_has_its_search(small):
 def test_ranges_and_multiples(tmp_path):
     path = tmp_path / "sweep.toml"
     path.write_text(
-        BASE.replace("gpus = [8]", "gpus = { from = 8, to = 100, factor = 2 }")
+        BASE.replace("gpus = [8]", "gpus = { from = 8, to = 64, factor = 2 }")
         + "[hardware]\nnetwork.bandwidth_gbit_per_s = { times = { from = 0.5, to = 2, factor = 2 } }\n"
         + "node_link.latency_us = { from = 1, to = 2, step = 0.25 }\n"
     )

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.base.errors import FileFormatError, InputError, UnknownNameError
+from planner.report.tables import PARTS
 from planner.sweeps.case_grid import grid
 from planner.sweeps.columns import Column
 from planner.sweeps.fronts import fronts, nondominated
@@ -135,6 +136,11 @@ def test_the_commands_print_and_draw(file, tmp_path):
     axes = ("--x", "accelerator.memory_gib", "--y", "gpus", "--where", "model=llama-7b")
     map_ = planner("heatmap", str(file), *axes, "--svg", str(tmp_path / "map.svg"), "--json")
     assert (front.returncode, front.stderr, map_.returncode, map_.stderr) == (0, "", 0, "")
+    largest = planner("heatmap", str(file), *axes, "--value", "binding", "--svg", str(tmp_path / "part.svg"), "--json")
+    part = next(name for line in json.loads(largest.stdout)["cells"] for name in line if name)
+    words = "".join(ElementTree.parse(tmp_path / "part.svg").getroot().itertext())
+    assert all(text in words for text in ("largest cost after matrix products", PARTS[part]))
+    assert "binding" not in words
     assert "not beaten in training time, training cost, power" in front.stdout
     assert len(json.loads(map_.stdout)["cells"]) == 2
     assert (tmp_path / "front.png").read_bytes().startswith(b"\x89PNG")
