@@ -68,7 +68,7 @@ def _way(w: NetworkWay, case: NetworkCase) -> dict[str, Any]:
     )
     text = None if w.layouts is None else layout_text(w.layouts.row(0))
     return {
-        "way": w.name, "network": w.network, "step_time_s": finite(w.step_s), "layout_text": text,
+        "way": w.name, "settles": held, "network": w.network, "step_time_s": finite(w.step_s), "layout_text": text,
         "enough": finite(w.need.enough), "command": command,
     }  # fmt: skip
 
@@ -130,20 +130,20 @@ def _strategies(r: Mapping[str, Any]) -> RenderableType:
 
 
 def _question(r: Mapping[str, Any]) -> list[RenderableType]:
-    """Is InfiniBand needed: three lines, and the commands that give their figures."""
+    """Is InfiniBand needed: four lines, and the commands that give their figures."""
     if not r["first_question"]:
         return []
-    base, better = r["first_question"]
+    base, better, best = r["first_question"]
     said = [
-        f"  {w['way']} on {w['network']} ({r['nics_per_node']} NICs per node): "
+        f"  {', '.join(filter(None, (w['way'], w['settles'])))}, on {w['network']}, {r['nics_per_node']} NICs per node: "
         + ("nothing fits" if w["step_time_s"] is None else f"{w['step_time_s']:.4g} s per step ({w['layout_text']})")
-        for w in (base, better)
+        for w in (base, better, best)
     ]
     needs = ", ".join(f"{w['way']} {_value(w['enough'], r['unit'])}" for w in (base, better))
     return [
         "", Text("Is the fast network needed?", style="bold"), *said,
         f"  the least network within 5 % of each way's fastest layout: {needs}", "",
-        *(f"  {w['command']}" for w in (base, better)),
+        *(f"  {w['command']}" for w in (base, better, best)),
     ]  # fmt: skip
 
 

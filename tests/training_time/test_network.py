@@ -118,8 +118,14 @@ def test_python_answers_as_the_command_does():
     hourly = 2.0 * 16 + 0.01 * 3200 * 2
     assert dear["usd_per_million_tokens"] == pytest.approx(hourly / 3600 / dear["tokens_per_s"] * 1e6)
     assert cheap["step_time_s"] >= dear["step_time_s"]
-    base, better = record["first_question"]
-    assert (base["network"], better["network"]) == (CLUSTER.network.name, "ethernet-25g")
+    base, better, free = record["first_question"]
+    assert (base["network"], better["network"], free["network"]) == (CLUSTER.network.name, *["ethernet-25g"] * 2)
+    assert (better["settles"], free["settles"]) == ("--schedule layered,modular,breadth-first --zero 1,2,3", "")
+    own = planner.recommend("llama-7b", planner.Cluster("dgx-a100-80gb", network="ethernet-25g"), gpus=16, batch=32)
+    assert free["step_time_s"] == pytest.approx(own[0].step_time_s)
+    assert f"what the framework runs, on ethernet-25g, 8 NICs per node: {free['step_time_s']:.4g} s per step" in repr(
+        answer
+    )
     assert "8 NICs per node" in repr(answer)
     assert answer.draw().axes[0].get_xlabel() == "bandwidth (Gb/s per node)"
     late = planner.network("llama-7b", "dgx-a100-80gb", gpus=16, batch=32, along="latency", tp=1, pp=1)
