@@ -15,6 +15,7 @@ from planner.base.errors import InputError, LayoutError
 from planner.base.units import format_bytes, format_seconds
 from planner.choices.choice import value_text
 from planner.choices.table import CHOICES
+from planner.choices.training import read_training
 from planner.layouts import GradDtype, OptimizerKind
 from planner.report.tables import PARTS
 from planner.search import Recommendation
@@ -35,6 +36,7 @@ LIGHTER = (
     ("grad_dtype", GradDtype.BF16), ("optimizer", OptimizerKind.ADAM_BF16), ("optimizer", OptimizerKind.ADAM_8BIT)
 )  # fmt: skip
 """Choices that take less memory, none of which a search tries by itself."""
+ADAPTERS = "lora:16"
 MOST_REASONS = 5
 NEAR = 0.25  # of the batch: one as near would be taken in its place
 LEAST = 0.001  # of the step: less is no difference
@@ -89,9 +91,37 @@ def fewest_gpus(setup: Setup, request: Request) -> int | None:
 
 
 def fits_with(setup: Setup, request: Request) -> list[str]:
-    """The options that take less memory with each of which alone a layout fits, where none does without."""
-    lighter = [(option, replace(request, fixed=fixed)) for option, fixed in _lighter(request.fixed)]
-    return [option for option, asked in lighter if _searched(setup, asked, objective="memory") is not None]
+    """The options that take less memory with each of which a layout fits, where none does without.
+
+    Each alone, else the fewest together; and adapters, where the framework has them.
+    """
+
+    def fits(fixed: Fixed) -> bool:
+        return _searched(setup, replace(request, fixed=fixed), objective="memory") is not None
+
+    level: dict[tuple[str, ...], Fixed] = {(): request.fixed}
+    found: list[str] = []
+    while level and not found:
+        more = [((*said, option), less) for said, fixed in level.items() for option, less in _lighter(fixed)]
+        level = {tuple(sorted(said)): fixed for said, fixed in more}
+        found = [" ".join(said) for said, fixed in level.items() if fits(fixed)]
+    adapters = dict(request.fixed.shared) | {"train": read_training(ADAPTERS)}
+    if (
+        not request.fixed.train
+        and _has_adapters(setup)
+        and fits(replace(request.fixed, shared=tuple(adapters.items())))
+    ):
+        found.append(f"--train {ADAPTERS}")
+    return found
+
+
+def _has_adapters(setup: Setup) -> bool:
+    """Whether the framework that the answer is written for has adapters; of figures alone that is not known."""
+    if setup.export is None:
+        return True
+    from planner.exporters.plan_export import get_target
+
+    return get_target(setup.export).adapters is not None
 
 
 def _searched(setup: Setup, request: Request, **how: Any) -> Recommendation | None:
