@@ -135,7 +135,7 @@ def _question(r: Mapping[str, Any]) -> list[RenderableType]:
         return []
     base, better, best = r["first_question"]
     said = [
-        f"  {', '.join(filter(None, (w['way'], w['settles'])))}, on {w['network']}, {r['nics_per_node']} NICs per node: "
+        f"  {w['way']}{', ' * bool(w['settles'])}{w['settles']}, on {w['network']}, {r['nics_per_node']} NICs a node: "
         + ("nothing fits" if w["step_time_s"] is None else f"{w['step_time_s']:.4g} s per step ({w['layout_text']})")
         for w in (base, better, best)
     ]
