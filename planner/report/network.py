@@ -133,9 +133,9 @@ def _question(r: Mapping[str, Any]) -> list[RenderableType]:
     """Is InfiniBand needed: four lines, and the commands that give their figures."""
     if not r["first_question"]:
         return []
-    base, better, best = r["first_question"]
+    (base, better, best), nics = r["first_question"], r["nics_per_node"]
     said = [
-        f"  {w['way']}{', ' * bool(w['settles'])}{w['settles']}, on {w['network']}, {r['nics_per_node']} NICs a node: "
+        f"  {w['way']}{', ' * bool(w['settles'])}{w['settles']}, on {w['network']}, {nics} NICs per node: "
         + ("nothing fits" if w["step_time_s"] is None else f"{w['step_time_s']:.4g} s per step ({w['layout_text']})")
         for w in (base, better, best)
     ]

@@ -123,7 +123,7 @@ def test_python_answers_as_the_command_does():
     assert (better["settles"], free["settles"]) == ("--schedule layered,modular,breadth-first --zero 1,2,3", "")
     own = planner.recommend("llama-7b", planner.Cluster("dgx-a100-80gb", network="ethernet-25g"), gpus=16, batch=32)
     assert free["step_time_s"] == pytest.approx(own[0].step_time_s)
-    assert f"what the framework runs, on ethernet-25g, 8 NICs a node: {free['step_time_s']:.4g} s per step" in repr(
+    assert f"what the framework runs, on ethernet-25g, 8 NICs per node: {free['step_time_s']:.4g} s per step" in repr(
         answer
     )
     assert "8 NICs per node" in repr(answer)
