@@ -14,7 +14,7 @@ from planner.base.errors import FileFormatError, InputError, shown
 from planner.base.files import is_path, read_json
 from planner.choices.choice import LARGEST
 from planner.choices.table import CHOICES
-from planner.hardware import Cluster, changed_cluster, load_cluster, load_framework, profile_names
+from planner.hardware import Cluster, changed_cluster, framework_on, load_cluster, profile_names
 from planner.hardware.read import WITH
 from planner.layouts import Layouts
 from planner.models import Transformer, counts, load_model
@@ -84,7 +84,7 @@ def read_plan(
             hardware = changed_cluster(own, _figures(other, path), network=wire)
         except InputError as error:
             raise FileFormatError(f"{path}: field cluster: {error}") from None
-    stack = load_framework(framework or _shipped(_name(record, "framework", path), "framework", path))
+    stack = framework_on(hardware, framework or _shipped(_name(record, "framework", path), "framework", path))
     row = _row(chosen, path)
     check_fields(record, chosen, model, row, path)
     layouts = _layouts(row, hardware, path)

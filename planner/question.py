@@ -15,7 +15,7 @@ from planner.choices.choice import LARGEST, flag, real, whole, word
 from planner.choices.pipeline_layout import parse_pipeline_layout
 from planner.choices.table import CHOICES, SETTLED, SHARED
 from planner.costs.memory.fit_chance import kinds_of, safe_share, unmeasured
-from planner.hardware import Cluster, Framework, load_cluster, load_framework
+from planner.hardware import Cluster, Framework, framework_on, load_cluster
 from planner.hardware.framework import Runs
 from planner.layouts import Attention, Layouts, Precision, Split, choice
 from planner.models import Transformer, load_model, with_seq_len
@@ -62,7 +62,7 @@ def load_setup(
     return Setup(
         model=shape if seq_len is None else with_seq_len(shape, seq_len),
         cluster=hardware,
-        framework=load_framework(framework or hardware.framework),
+        framework=framework_on(hardware, framework),
     )
 
 
@@ -252,7 +252,7 @@ def largest_question(
     from planner.training_time.largest import COMPUTES, LargestQuestion, Shape, shape_of
 
     shape = Shape(aspect=aspect, experts=experts, seq_len=seq_len)
-    setup = Setup(shape_of(COMPUTES[0], shape), cluster, load_framework(framework or cluster.framework))
+    setup = Setup(shape_of(COMPUTES[0], shape), cluster, framework_on(cluster, framework))
     setup, request = search_request(setup, **choices)
     check_tokens(request.fixed, False, "full")
     return LargestQuestion(

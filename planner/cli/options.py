@@ -73,7 +73,7 @@ Figures = Annotated[
     asks(
         "--figure",
         "A figure in place of the profile's: accelerator.memory_gib=141, or network.bandwidth_gbit_per_s=200 per NIC "
-        "(planner clusters NAME lists all).",
+        "(planner clusters NAME lists all), or framework.overlap_tensor=0.",
     ),
 ]
 FrameworkName = Annotated[

@@ -18,7 +18,7 @@ from planner.calibration.anchor import AnchoredSetup
 from planner.calibration.moved import moved_framework
 from planner.costs.case import Case
 from planner.costs.memory.bytes_per_parameter import gradient_bytes, reduced_bytes
-from planner.hardware import Cluster, Framework, load_framework, profile_names
+from planner.hardware import Cluster, Framework, framework_on, load_framework, profile_names
 from planner.layouts import Layouts
 from planner.models import Transformer
 from planner.question import one_layout
@@ -229,7 +229,7 @@ class Target(ABC):
         """The setup, under its own profile where the framework is of another family; an anchor moves that too."""
         if family(setup.framework) in (self.family, OWN_FILE):
             return setup
-        own = load_framework(self.profile_on(setup.cluster))
+        own = framework_on(setup.cluster, self.profile_on(setup.cluster))
         if isinstance(setup, AnchoredSetup):
             own = moved_framework(own, setup.anchor.update.shift)
         return replace(setup, framework=own)

@@ -94,30 +94,42 @@ def _framework_reference(name: str, beside: Path) -> str:
     return name
 
 
+def framework_on(cluster: Cluster, name: str | None = None) -> Framework:
+    """A framework by name, else the cluster's own, with the figures that were given with the cluster."""
+    return load_framework(name or cluster.framework, changes=nested(cluster.framework_figures.items()))
+
+
 def changed_cluster(name: str, figures: Mapping[str, float], *, network: str | None = None) -> Cluster:
     """A cluster with other figures than its profile's, by dotted name in the profile's units; its name says them.
+
+    Those of `framework.` are for the framework that is used on it (`framework_on`).
 
     Raises InputError if a figure is unknown or out of range; UnknownNameError and FileFormatError as `load_cluster`.
     """
     cluster = load_cluster(name, network=network)
     for figure, value in figures.items():
-        if figure.startswith("framework."):
-            raise InputError(f"figure {shown(figure)} is a framework's; allowed: the cluster's (or a framework file)")
         among = isinstance(value, (int, float)) and not isinstance(value, bool)
+        changes = nested([(figure, value)]) if among else {}
         try:
-            load_cluster(name, network=network, changes=nested([(figure, value)]) if among else None)
+            if figure.startswith("framework."):
+                load_framework(cluster.framework, changes=under(changes, "framework"))
+            else:
+                load_cluster(name, network=network, changes=changes)
             fault = "" if among else "allowed: a number"
         except FileFormatError as error:
             if "unknown field" in str(error):
-                raise UnknownNameError("figure", figure, [*cluster_figures(name, network=network)]) from None
+                known = [f"framework.{key}" for key in framework_figures(cluster.framework)]
+                raise UnknownNameError("figure", figure, [*cluster_figures(name, network=network), *known]) from None
             fault = re.split("; |: (?=allowed)", str(error))[-1]
         if fault:
             raise InputError(f"figure {shown(figure)} is {shown(value)}; {fault}")
     if not figures:
         return cluster
     said = ", ".join(f"{figure}={value:.12g}" for figure, value in figures.items())
-    other = load_cluster(name, network=network, changes=nested(figures.items()))
-    return replace(other, name=f"{cluster.name}{WITH}{said}")
+    own = {key.removeprefix("framework."): x for key, x in figures.items() if key.startswith("framework.")}
+    others = [(key, x) for key, x in figures.items() if not key.startswith("framework.")]
+    other = load_cluster(name, network=network, changes=nested(others))
+    return replace(other, name=f"{cluster.name}{WITH}{said}", framework_figures=own)
 
 
 def cluster_figures(name: str, *, network: str | None = None) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from planner.base.errors import InputError
@@ -189,6 +189,7 @@ class Cluster:
     host_pace: float = figure(0.1, 10, "Times as long as on DGX H100 that the host takes to launch.", default=1.0,
         because="none measured", kind="host")
     sources: Mapping[str, str]
+    framework_figures: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def nvlink_gpus(self) -> int:

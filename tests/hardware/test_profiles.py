@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+import planner
 from planner.base.errors import FileFormatError, InputError, UnknownNameError
 from planner.base.units import GIB
 from planner.hardware import (
     Accelerator,
     changed_cluster,
+    framework_on,
     load_accelerator,
     load_cluster,
     load_efficiency,
@@ -19,6 +21,8 @@ from planner.hardware import (
     load_link,
     profile_names,
 )
+from planner.plan_file import read_plan
+from planner.step.estimate import estimate
 
 LOADERS: dict[str, Callable[[str], Any]] = {
     "accelerators": load_accelerator,
@@ -215,7 +219,20 @@ def test_a_file_on_a_base_without_a_name_has_its_own(tmp_path):
     assert (cluster.name, cluster.gpus_per_node, cluster.framework) == ("mine", 4, "megatron-core")
 
 
-@pytest.mark.parametrize("figure", ["framework.layer_seconds", "framework.zzz"])
-def test_a_framework_s_figure_is_no_figure_of_a_cluster(figure):
-    with pytest.raises(InputError, match=f"{figure}' is a framework's; allowed: the cluster's"):
-        changed_cluster("dgx-h100", {figure: 1.0})
+def test_a_framework_s_figure_is_taken_with_the_cluster_s_and_by_a_plan_of_it(tmp_path):
+    figures = {"framework.overlap_tensor": 0.0, "accelerator.memory_gib": 100.0}
+    cluster = planner.Cluster("dgx-h100", figures=figures)
+    assert (
+        framework_on(cluster.profile).overlap_tensor == 0.0 < load_framework(cluster.profile.framework).overlap_tensor
+    )
+    ask = {"gpus": 64, "batch": 64, "tp": 8, "pp": 1, "top": 1, "framework": "megatron"}
+    slower, usual = (planner.recommend("llama3-8b", c, **ask) for c in (cluster, "dgx-h100"))
+    assert slower[0].step_time_s > 1.01 * usual[0].step_time_s
+    slower.save(tmp_path / "plan.json")
+    again = read_plan(tmp_path / "plan.json")
+    assert again.setup.framework.overlap_tensor == 0.0
+    assert estimate(again.setup, again.layouts).step_time_s[0] == pytest.approx(slower[0].step_time_s)
+    with pytest.raises(InputError, match=r"'framework.overlap_tensor' is 7.0; allowed: a value from 0 to 1"):
+        changed_cluster("dgx-h100", {"framework.overlap_tensor": 7.0})
+    with pytest.raises(UnknownNameError, match=r"unknown figure 'framework.zzz'; nearest: framework\."):
+        changed_cluster("dgx-h100", {"framework.zzz": 1.0})
