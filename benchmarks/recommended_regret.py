@@ -99,7 +99,7 @@ def main() -> None:
         cluster = load_cluster(cluster_name(runs[rows[0]]))
         framework = load_framework(framework_name(runs[rows[0]], cluster))
         odd = unusual(layouts, length, cluster.gpus_per_node, framework)
-        apart = told_apart(layouts, int(step[at].argmin()))
+        apart = told_apart(layouts, int(step[at].argmin()), cluster.gpus_per_node)
         pick = plainest(step[at], np.array([chance[name_of(runs[i])] for i in at]), odd, apart)
         same = at[(step[at] == step[at[pick]]) & (p.memory_bytes[at] == p.memory_bytes[at[pick]])]
         regret = float(p.measured_s[same].mean() / best - 1.0) if p.ok[same].all() else np.nan

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner import estimate, recommend
+from planner import Model, estimate, recommend
 from planner.base.errors import InputError, LayoutError
 from planner.costs.memory.fit_chance import fit_chance, kinds_of, safe_share, unmeasured
 from planner.hardware import load_cluster, load_framework
@@ -50,8 +50,9 @@ def test_the_one_to_run_is_plain_and_can_not_be_told_apart_from_the_fastest(plan
     step, fastest = found.estimate.step_time_s, found.fastest
     assert step[fastest] == step[found.estimate.fits].min()
     layouts = found.estimate.layouts
-    assert step[found.best[0]] <= (1.0 + told_apart(layouts, fastest)[found.best[0]]) * step[fastest]
     setup = plan.setup
+    apart = told_apart(layouts, fastest, setup.cluster.gpus_per_node)
+    assert step[found.best[0]] <= (1.0 + apart[found.best[0]]) * step[fastest]
     count = unusual(layouts, setup.model.seq_len, setup.cluster.gpus_per_node, setup.framework)
     assert count[found.best[0]] <= count[fastest]
     assert list(step[found.best[1:]]) == sorted(step[found.best[1:]])
@@ -321,3 +322,10 @@ def test_how_many_rows_are_shown_says_nothing_of_the_first(model, gpus, batch, p
     first = {tuple(plan.best.layout.items()) for plan in plans}
     assert len(first) == 1, first
     assert len({plan.best.step_time_s for plan in plans}) == 1
+
+
+def test_long_sequences_of_405b_are_laid_out_as_its_authors_did_and_not_with_tensor_ranks_over_nodes():
+    """LLaMA 3 (arXiv 2407.21783, Table 4): tp 8, cp 16, pp 16 at 131,072 tokens. Some layers recompute here."""
+    plan = recommend(Model("llama3.1-405b", seq_len=131072), "dgx-h100", gpus=4096, batch=128)
+    assert {name: plan.best.layout[name] for name in ("tp", "cp", "pp")} == {"tp": 8, "cp": 16, "pp": 16}
+    assert plan.best.layout["recompute_layers"] == 1

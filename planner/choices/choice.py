@@ -38,7 +38,7 @@ class Choice:
     pipelined: it means something in a pipeline alone. depends: the framework or other choices say which values are
     worth trying. follows: it changes with others, and is not worth a word beside them.
     always: a line of text shows it at its default too. apart: layouts that differ in it are different answers, not
-    twins. risky: it is one more thing to go wrong where it is not at its default.
+    twins. risks: how many unusual choices it counts as where it is not at its default; 2 where no measured run has it.
     parse: reads a text that is more than a name, and raises InputError if it is none. codec: how a text that layouts
     hold as a number is read and written; its default is the number.
     of_layer: what a layer, the embedding or the head costs for one micro-batch may depend on it.
@@ -62,7 +62,7 @@ class Choice:
     follows: bool = False
     always: bool = False
     apart: bool = False
-    risky: bool = False
+    risks: int = 0
     parse: Callable[[str], object] | None = None
     codec: Codec | None = None
     least: int = 1

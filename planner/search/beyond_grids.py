@@ -10,6 +10,7 @@ from planner.base.arrays import Array
 from planner.layouts import Layouts, Recompute
 from planner.schedules import SCHEDULES
 from planner.search.compare import with_schedule
+from planner.search.pick import first_of_each, kinds
 from planner.search.request import Request
 from planner.setup import Setup
 from planner.step.estimate import Estimate, estimate, least_step_s, totals
@@ -65,40 +66,44 @@ def _hopeful(setup: Setup, candidates: list[Layouts], best_s: float) -> list[tup
     return [(candidates[i], float(step_time_s), float(peak_bytes)) for i, step_time_s, peak_bytes in found]
 
 
-def try_some_layers(setup: Setup, request: Request, result: Estimate, order: Any) -> Estimate | None:
-    """An estimate of one more layout that is faster than the best and recomputes fewer layers; None if there is none.
+def try_some_layers(
+    setup: Setup, request: Request, result: Estimate, order: Any, slower: float = -WORTH_IT
+) -> list[Estimate]:
+    """Estimates of some more layouts that recompute fewer layers, of each tp, pp, cp, ep and schedule the fastest.
 
     A question that allows `full` alone means every layer, and none is tried. With --allow-offload, activations go to
     the host in layouts that then recompute nothing.
 
     order: fitting layouts, best first. Each of the fastest that recompute all layers gets the fewest with which it fits
-    in memory by the closed form; the fastest of these are run on the timeline.
+    in memory by the closed form; the fastest of these are run on the timeline. slower: by which share of the best step
+    they may be slower than it.
     """
     fixed = request.fixed
     full = order[result.layouts.recompute[order] == FULL][:MOST_FULL]
-    best = float(result.step_time_s[order[0]]) * (1.0 - WORTH_IT) if len(full) else 0.0
+    limit = float(result.step_time_s[order[0]]) * (1.0 + slower) if len(full) else 0.0
     out: list[Estimate] = []
     if len(full) and setup.framework.block_recompute and fixed.recompute_layers is None and fixed.recompute != (FULL,):
-        out += _faster(setup, _fewest(setup, result.layouts.take(full)), best)
+        out += _faster(setup, _fewest(setup, result.layouts.take(full)), limit)
     alone = full[result.layouts.pp[full] == 1]
     kept = Recompute.NONE in (fixed.recompute or (Recompute.NONE,)) and fixed.offload_layers is None
     if len(alone) and fixed.offload and setup.framework.offloads_layers and kept:
         whole = replace(result.layouts.take(alone), recompute=np.full(len(alone), Recompute.NONE))
-        out += _faster(setup, _fewest(setup, whole, "offload_layers"), best)
-    return min(out, key=lambda one: float(one.step_time_s[0]), default=None)
+        out += _faster(setup, _fewest(setup, whole, "offload_layers"), limit)
+    return out
 
 
-def _faster(setup: Setup, found: tuple[Layouts, Array] | None, best: float) -> list[Estimate]:
-    """The fastest of some layouts on the timeline, if it fits and is faster than the best."""
+def _faster(setup: Setup, found: tuple[Layouts, Array] | None, limit_s: float) -> list[Estimate]:
+    """The fastest of each kind of some layouts on the timeline, where they fit and take less than the limit."""
     if found is None:
         return []
     few, seconds = found
-    hopeful = [int(i) for i in np.argsort(seconds, kind="stable") if seconds[i] < best][:MOST_SIMULATED]
-    if not hopeful:
+    order = np.argsort(seconds, kind="stable")
+    hopeful = first_of_each(order[seconds[order] < limit_s], kinds(few))[:MOST_SIMULATED]
+    if not len(hopeful):
         return []
     timed = timed_estimate(setup, few.take(hopeful))
-    faster = np.flatnonzero(timed.fits & (timed.step_time_s < best))
-    return [timed.take(faster[[np.argmin(timed.step_time_s[faster])]])] if len(faster) else []
+    faster = np.flatnonzero(timed.fits & (timed.step_time_s < limit_s))
+    return [timed.take(faster)] if len(faster) else []
 
 
 def _fewest(setup: Setup, layouts: Layouts, choice: str = "recompute_layers") -> tuple[Layouts, Array] | None:

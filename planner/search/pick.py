@@ -21,13 +21,13 @@ USUAL_TOKENS = 4096  # of a sequence on a context rank: 99 % of the measured run
 
 LIKE, OTHER_DEGREES, OTHER_KINDS = 0.015, 0.04, 0.071
 """Steps that can't be told apart: of layouts with the same degrees, with others, with another kind of ranks (tensor,
-context, stages). Of two that near to each other the one said to be faster is so with odds of less than two to one, in
-pairs of measured runs by fits without their publication (`benchmarks/near_pairs.py`)."""
+tensor over nodes, context, stages). Of two that near to each other the one said to be faster is so with odds of less
+than two to one, in pairs of measured runs by fits without their publication (`benchmarks/near_pairs.py`)."""
 
 
-def told_apart(layouts: Layouts, other: int) -> Array:
+def told_apart(layouts: Layouts, other: int, gpus_per_node: int) -> Array:
     """The difference of steps below which each layout can't be told from one of them, shape (n,)."""
-    degrees = np.stack([layouts.tp, layouts.pp, layouts.cp])
+    degrees = np.stack([layouts.tp, layouts.tp / gpus_per_node, layouts.pp, layouts.cp])
     same, kinds = (np.all(x == x[:, other, None], axis=0) for x in (degrees, degrees > 1))
     return np.asarray(np.where(same, LIKE, np.where(kinds, OTHER_DEGREES, OTHER_KINDS)))
 
@@ -53,8 +53,8 @@ def unusual(layouts: Layouts, seq_len: Any, gpus_per_node: int, framework: Frame
     if framework.data_parallel_alone:
         count += sum((degree > 1).astype(np.int64) for degree in (layouts.tp, layouts.pp, layouts.cp))
     for choice in CHOICES.values():
-        if choice.risky:
-            count += getattr(layouts, choice.name) != choice.default
+        if choice.risks:
+            count += choice.risks * (getattr(layouts, choice.name) != choice.default)
     return np.asarray(count)
 
 
@@ -82,7 +82,7 @@ def plainest_first(setup: Setup, result: Estimate, order: Any) -> Ints:
     some = result.take(order)
     seq_len = some.tokens / some.layouts.global_batch
     odd = unusual(some.layouts, seq_len, setup.cluster.gpus_per_node, setup.framework)
-    apart = told_apart(some.layouts, int(some.step_time_s.argmin()))
+    apart = told_apart(some.layouts, int(some.step_time_s.argmin()), setup.cluster.gpus_per_node)
     pick = order[plainest(some.step_time_s, some.fit_chance, odd, apart)]
     return np.concatenate([[pick], order[order != pick]])
 

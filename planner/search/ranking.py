@@ -11,7 +11,7 @@ from planner.base.arrays import Ints
 from planner.base.errors import LayoutError, UnknownNameError
 from planner.base.pareto import pareto_front
 from planner.layouts import Attention, Layouts, Precision
-from planner.search.beyond_grids import try_others, try_some_layers
+from planner.search.beyond_grids import WORTH_IT, try_others, try_some_layers
 from planner.search.finalists import refine
 from planner.search.found import Recommendation, known
 from planner.search.grids import Grid
@@ -102,7 +102,8 @@ def recommend(
     closed = _finalists(setup, shortlist)
     tried = [] if by_memory else _simulate_finalists(setup, request, closed, top, plainest)
     result = Estimate.concatenate(tried) if tried else closed
-    counts = shortlist.legal + max(len(tried) - 1, 0), shortlist.fitting - int(closed.fits.sum())
+    legal = shortlist.legal + sum(len(more.step_time_s) for more in tried[1:])
+    counts = legal, shortlist.fitting - int(closed.fits.sum())
     kind = kinds(result.layouts) if plainest and not by_memory else None
     for rounds in count():  # each round runs at least one more layout on the timeline
         order = _ranked(result, objective)
@@ -145,9 +146,9 @@ def best_of(setup: Setup, request: Request, reach_s: float = np.inf, among: Iter
 
 
 def _simulate_finalists(setup: Setup, request: Request, closed: Estimate, top: int, plainest: bool) -> list[Estimate]:
-    """The finalists, the best of them simulated; then up to two layouts that a search's grids don't have.
+    """The finalists, the best of them simulated; then a few layouts that a search's grids don't have.
 
-    These are one under another schedule, and one with full recomputation, or offload, of some layers alone.
+    These are one under another schedule, and some with full recomputation, or offload, of some layers alone.
     """
     order = _ranked(closed, "time")
     out = [refine(setup, closed, order, top, kinds(closed.layouts) if plainest else None)]
@@ -156,8 +157,8 @@ def _simulate_finalists(setup: Setup, request: Request, closed: Estimate, top: i
     if request.fixed.schedule is None and request.fixed.virtual_stages is None:
         more = try_others(setup, out[0], order, request.fixed.allow_async)
         out += [] if more is None else [more]
-    more = try_some_layers(setup, request, Estimate.concatenate(out), order)
-    return out if more is None else [*out, more]
+    slower = OTHER_KINDS if plainest else -WORTH_IT
+    return out + try_some_layers(setup, request, Estimate.concatenate(out), order, slower)
 
 
 def _best(setup: Setup, result: Estimate, order: Ints, kind: Ints | None) -> Ints:

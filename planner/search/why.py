@@ -135,7 +135,7 @@ def why_not(setup: Setup, found: Recommendation, wanted: dict[str, Any]) -> Why:
         return because("framework", f"{text}zero 1 is zero 2 there; --zero 1 searches it. {difference}", other)
     if best is not None:
         both, share = records.concatenate([best, other]), _slower(best, other)
-        apart = float(told_apart(both.layouts, 1)[0])
+        apart = float(told_apart(both.layouts, 1, setup.cluster.gpus_per_node)[0])
         if -apart <= share <= TIE:
             text = f"{difference} That is too close to tell apart"
             if share < 0.0 and plainest_first(setup, both, np.arange(2))[0] == 0:

@@ -34,8 +34,9 @@ def test_the_plainest_of_what_can_not_be_told_from_the_fastest_is_taken():
 def test_layouts_that_differ_more_are_told_apart_less():
     layouts = Layouts.of(tp=[4, 4, 8, 1, 4], pp=[2, 2, 2, 4, 2], cp=[1, 1, 1, 1, 2], micro_batch=[1, 2, 1, 1, 1],
                          global_batch=8)  # fmt: skip
-    assert told_apart(layouts, 0).tolist() == [LIKE, LIKE, OTHER_DEGREES, OTHER_KINDS, OTHER_KINDS]
-    assert told_apart(layouts, 4)[0] == OTHER_KINDS
+    assert told_apart(layouts, 0, 8).tolist() == [LIKE, LIKE, OTHER_DEGREES, OTHER_KINDS, OTHER_KINDS]
+    assert told_apart(layouts, 4, 8)[0] == OTHER_KINDS
+    assert told_apart(layouts, 0, 4)[2] == OTHER_KINDS, "tensor ranks over nodes are another kind"
 
 
 def test_chances_of_fitting_count_in_whole_percent():
@@ -65,6 +66,8 @@ def test_unusual_choices_are_counted():
     assert unusual(wide, 4096, 72, MEGATRON).tolist() == [0, 0, 0, 0]
     again = [Recompute.NONE, Recompute.FINE, Recompute.FULL]
     assert odd(Layouts.of(recompute=again, global_batch=8)) == [0, 0, 1]
+    host = Layouts.of(offload_optimizer=[False, True], global_batch=8)
+    assert odd(host) == [0, 2], "no measured run has it"
     ranks = Layouts.of(tp=[1, 2, 8, 1], cp=[1, 1, 1, 4], global_batch=8)
     assert odd(ranks) == [0, 0, 0, 0]
     assert unusual(ranks, 1 << 20, 8, replace(MEGATRON, splits_layers=False)).tolist() == [0, 1, 3, 2]
