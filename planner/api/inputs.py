@@ -190,7 +190,8 @@ class Cluster:
     """Accelerators and the links between them: a profile (`planner clusters` lists them) or a TOML file.
 
     network: another network between the nodes, by name (such as "ethernet-25g") or TOML file.
-    figures: in place of the profile's, by dotted name in its units, such as {"accelerator.memory_gib": 141}.
+    figures: in place of the profile's, by dotted name in its units, such as {"accelerator.memory_gib": 141}; of the
+    framework that is used on it {"framework.overlap_tensor": 0}.
 
     Attributes:
         profile: every figure, with its source.

@@ -98,8 +98,9 @@ def runs_of(paths: Iterable[Path], wanted: str = "") -> list[MeasuredRun]:
 
 def measured_once(runs: Sequence[MeasuredRun]) -> list[bool]:
     """Whether each run is no repetition of one before it, the same in every column but `NAMING`."""
-    known = [tuple(value for column, value in run.cells.items() if column not in NAMING) for run in runs]
-    return [cells not in known[:i] for i, cells in enumerate(known)]
+    first: dict[Any, int] = {}
+    known = [frozenset(pair for pair in run.cells.items() if pair[0] not in NAMING) for run in runs]
+    return [first.setdefault(cells, i) == i for i, cells in enumerate(known)]
 
 
 def read_runs(path: Path) -> list[MeasuredRun]:
