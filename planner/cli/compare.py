@@ -20,12 +20,12 @@ def command(
         int | None, typer.Argument(metavar="[GPUS]", help="In place of --gpus.", show_default=False)
     ] = None,
     cluster: Annotated[str | None, o.asks("--cluster", "A cluster (planner clusters) or a TOML file.")] = None,
-    global_batch: Annotated[int | None, o.asks("--global-batch", "Sequences per optimizer step.")] = None,
     job: o.JobGpus = None,
     network: o.Network = None,
     framework: o.FrameworkName = None,
     seq_len: o.SeqLen = None,
     *,
+    size: o.StepBatch,
     out: o.Output,
     **choices: Any,
 ) -> None:
@@ -39,19 +39,22 @@ def command(
     """
     from planner.api.compared import compare_plans, compare_schedules
     from planner.base.errors import InputError
+    from planner.base.files import is_path
     from planner.question import load_setup
 
     framework = o.profile_of(framework)
-    if second is not None and global_batch is not None and cluster is None:
+    asked = gpus or job or size.global_batch or size.batch_tokens
+    if second is not None and cluster is None and (asked or not is_path(str(second), (".json",))):
         second, cluster = None, str(second)
     if second is not None:
         plans = compare_plans(Path(first), second, cluster=cluster, network=network, framework=framework)
         out.show(plans)
         return
-    if cluster is None or global_batch is None:
-        option = "--cluster" if cluster is None else "--global-batch"
-        raise InputError(f"{option} is missing; give it for the schedules of a layout, or two plans")
+    if cluster is None:
+        raise InputError("--cluster is missing; give it for the schedules of a layout, or two plans")
     setup = load_setup(first, cluster, network=network, framework=framework, seq_len=seq_len)
+    row = filling(gpus or job, choices)
+    batch = size.sequences(setup.model.seq_len, row["dp"])
     with o.working("simulating every schedule"):
-        answer = compare_schedules(setup, global_batch=global_batch, **filling(gpus or job, choices))
+        answer = compare_schedules(setup, global_batch=batch, **row)
     out.show(answer)

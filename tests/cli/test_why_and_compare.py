@@ -97,7 +97,7 @@ def test_faults_of_comparing(plans, tmp_path):
         ([plans[0], str(broken)], "field time_s adds up to"),
         ([plans[0], "nowhere.json"], "nowhere.json: can't be read"),
         (["llama3-8b"], "--cluster is missing"),
-        (["llama3-8b", "--cluster", "dgx-h100"], "--global-batch is missing"),
+        (["llama3-8b", "dgx-h10"], "unknown cluster 'dgx-h10'"),
     ):
         done = planner("compare", *arguments)
         assert (done.returncode, done.stdout) == (2, "")
