@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from planner.api.answer import Shown
-from planner.base.errors import LayoutError
+from planner.base.errors import InputError, LayoutError
 from planner.base.files import is_path, write_text
 from planner.choices.choice import real, whole
 from planner.report.drawing import draw_timeline
@@ -98,14 +98,15 @@ class ScheduleTimeline(Shown):
 
 
 def schedule(
-    name: str | os.PathLike[str], *, pp: int = 4, micro_batches: int = 8, virtual_stages: int | None = None,
-    slices: int | None = None, steps: int = 2, forward: float = 1.0, input_grad: float = 1.0, weight_grad: float = 1.0,
-    transfer: float = 0.0,
+    name: str | os.PathLike[str], *, pp: int | None = None, micro_batches: int | None = None,
+    virtual_stages: int | None = None, slices: int | None = None, steps: int | None = None, forward: float = 1.0,
+    input_grad: float = 1.0, weight_grad: float = 1.0, transfer: float = 0.0,
 ) -> ScheduleTimeline:  # fmt: skip
     """A pipeline schedule in time: its bubble, the activations that it holds, its weight versions.
 
-    name: a schedule, or a CSV file with one of your own. virtual_stages: model chunks per rank. slices: of a sequence.
-    steps: how many are drawn of a pipeline that is never drained. forward, input_grad, weight_grad: time of a
+    name: a schedule, or a CSV file with one of your own, which says its size. pp, micro_batches: 4 and 8 where they are
+    not given. virtual_stages: model chunks per rank. slices: of a sequence. steps: how many are drawn, 2 unless given,
+    of a pipeline that is never drained. forward, input_grad, weight_grad: time of a
     micro-batch through a rank. transfer: time of a message between ranks, beside the compute.
 
     Raises:
@@ -120,31 +121,37 @@ def schedule(
     for what, lasts in (("forward", forward), ("input_grad", input_grad), ("weight_grad", weight_grad)):
         real(what, lasts, least=1e-30, most=1e30)  # their sums, products and ratios are numbers too
     real("transfer", transfer, least=0.0, most=1e30)
-    known, pipe, order = _order(str(name), pp, micro_batches, virtual_stages, slices, steps)
+    known, pipe, order = _order(str(name), sizes)
     parts = pipe.v * pipe.k
     timeline = run(order, durations(order, forward / parts, input_grad / parts, weight_grad / parts), transfer)
     facts = _facts(known, pipe, timeline, (forward, input_grad, weight_grad), transfer)
     return ScheduleTimeline(str(name), known, pipe, timeline, facts)
 
 
-def _order(
-    name: str, pp: int, micro_batches: int, virtual_stages: int | None, slices: int | None, steps: int
-) -> tuple[Schedule | None, Pipeline, Order]:
-    """The schedule (None for a user's file), its size, and its operations."""
+def _order(name: str, sizes: Mapping[str, int | None]) -> tuple[Schedule | None, Pipeline, Order]:
+    """The schedule (None for a user's file), its size, and its operations; sizes: what is given of them."""
     if is_path(name, (".csv",)):
         order = read_schedule(Path(name))
         stages, m, k = (int(x.max()) + 1 for x in (order.stage, order.micro_batch, order.slice))
-        return None, Pipeline(p=order.ranks, m=m, v=max(stages // order.ranks, 1), k=k), order
-    found = get_schedule(name)
-    v = found.least_size["virtual_stages"] if virtual_stages is None else virtual_stages
-    k = found.least_size["sequence_slices"] if slices is None else slices
-    pipe = Pipeline(p=pp, m=micro_batches, v=v, k=k)
-    check_size(pipe, steps if found.steady else 1)
+        pipe = Pipeline(p=order.ranks, m=m, v=max(stages // order.ranks, 1), k=k)
+        own = {"pp": pipe.p, "micro_batches": pipe.m, "virtual_stages": pipe.v, "slices": pipe.k, "steps": 1}
+        for size, value in sizes.items():
+            if value not in (None, own[size]):
+                raise InputError(f"{size} is {value}; {name} has {own[size]}; leave it out")
+        return None, pipe, order
+    found, given = get_schedule(name), {size: value for size, value in sizes.items() if value is not None}
+    steps = given.pop("steps", None)
+    if steps is not None and not found.steady:
+        raise InputError(f"steps is {steps}, and {found.name} is drained after each; allowed: without it")
+    least = {"virtual_stages": found.least_size["virtual_stages"], "slices": found.least_size["sequence_slices"]}
+    p, m, v, k = ({"pp": 4, "micro_batches": 8} | least | given).values()
+    pipe = Pipeline(p=p, m=m, v=v, k=k)
+    check_size(pipe, steps or 2 if found.steady else 1)
     for rule in found.rules(pipe):
         if np.any(rule.broken):
             got = f"pp {pipe.p}, micro-batches {pipe.m}, virtual stages {pipe.v}, slices {pipe.k}"
             raise LayoutError(f"{rule.text}; got {got}")
-    return found, pipe, found.steps_order(pipe, steps) if found.steady else found.order(pipe)
+    return found, pipe, found.steps_order(pipe, steps or 2) if found.steady else found.order(pipe)
 
 
 def _facts(

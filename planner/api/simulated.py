@@ -90,7 +90,7 @@ class Simulation(Shown, simulations.Simulated):
 
     def plot(self) -> Figure:
         """The timeline as a figure of matplotlib."""
-        return timeline_figure(self.step.timeline, f"{self._title}: {self.step.schedule.name}", "s")
+        return timeline_figure(self.step.timeline, f"{self._title}: {self.schedule}", "s")
 
     @property
     def _title(self) -> str:
@@ -128,7 +128,7 @@ def simulate_layouts(setup: Setup, layouts: Layouts, how: Timing | None = None) 
     """The timeline of a table of one layout; raises as `simulate`."""
     how = how or Timing()
     order = None if how.schedule_file is None else read_schedule(how.schedule_file)
-    check_legal(setup.model, setup.cluster, layouts)
+    check_legal(setup.model, setup.cluster, layouts, scheduled=order is None)
     slices = cut(setup, layouts, how.slices) if how.slices else None
     step = simulate_step(setup, layouts, order=order, slices=slices)
     closed = None
@@ -139,11 +139,17 @@ def simulate_layouts(setup: Setup, layouts: Layouts, how: Timing | None = None) 
         if order is not None or slices is not None:
             raise InputError("--links is given with --schedule-file or --slices; allowed: one of them")
         streams = simulate_streams(setup, layouts, how.slow_down)
-    return Simulation(setup, layouts, step, critical_path(step.timeline), closed, streams, slices)
+    return Simulation(setup, layouts, step, critical_path(step.timeline), closed, streams, how.schedule_file, slices)
 
 
 def simulate_one(setup: Setup, how: Timing | None = None, **choices: Any) -> Simulation:
-    """The timeline of a question's layout; choices: by name, as `layout_under`. Raises as `simulate`."""
+    """The timeline of a question's layout; choices: by name, as `layout_under`. Raises as `simulate`.
+
+    A schedule of one's own says how many virtual stages there are, unless they are given.
+    """
+    if how is not None and how.schedule_file is not None and choices.get("virtual_stages", 1) == 1:
+        order = read_schedule(how.schedule_file)
+        choices["virtual_stages"] = max((int(order.stage.max()) + 1) // order.ranks, 1)
     return simulate_layouts(setup, layout_under(setup, **choices), how)
 
 

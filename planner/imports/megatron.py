@@ -88,7 +88,7 @@ def _choices(a: Arguments, profile: Setup, gpus: int, notes: list[str]) -> dict[
         "virtual_stages": v, "schedule": "interleaved" if v > 1 else "1f1b", "micro_batch": micro,
         "global_batch": a.number("global-batch-size", micro * dp) or micro * dp, "zero": zero,
         "dp_replicate": (a.number("num-distributed-optimizer-instances", 1) or 1) if zero else 1,
-        "recompute": _recompute(a, notes), "recompute_layers": _recompute_layers(a),
+        "recompute": _recompute(a, notes), "recompute_layers": _recompute_layers(a, profile, pp * v),
         "attention": _attention(a), "precision": precision,
         "dispatcher": _dispatcher(a, notes) if profile.model.num_experts and ep > 1 else None,
         **_gradients(a, precision, profile.framework), "optimizer": _optimizer(a, notes),
@@ -161,14 +161,14 @@ def _recompute(a: Arguments, notes: list[str]) -> str:
     return "selective" if "core_attn" in modules else "none"
 
 
-def _recompute_layers(a: Arguments) -> int:
+def _recompute_layers(a: Arguments, profile: Setup, stages: int) -> int:
     """Layers of each virtual stage that are repeated; 0 where all are."""
     if a.text("recompute-granularity") != "full" or a.text("recompute-method") != "block":
         return 0
     layers = a.number("recompute-num-layers")
     if layers is None:
         raise InputError("--recompute-method block needs --recompute-num-layers")
-    return layers
+    return 0 if layers * stages >= int(profile.model.num_layers) else layers
 
 
 def _attention(a: Arguments) -> str | None:

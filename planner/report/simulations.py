@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +32,7 @@ class Simulated:
     """A simulated step, to be shown.
 
     path: the operations whose seconds the step is. closed_form_s: its seconds by the closed form, where there is one.
-    streams: the step with queues on links.
+    streams: the step with queues on links. file: whose order stands for the schedule's, None where none does.
     """
 
     setup: Setup
@@ -40,11 +41,17 @@ class Simulated:
     path: CriticalPath
     closed_form_s: float | None
     streams: StreamStep | None
+    file: Path | None
+
+    @property
+    def schedule(self) -> str:
+        """The schedule's name, or the user's file."""
+        return self.step.schedule.name if self.file is None else str(self.file)
 
     @property
     def layout(self) -> dict[str, Any]:
         """The choices by name."""
-        return self.layouts.row(0)
+        return self.layouts.row(0) | {"schedule": self.schedule}
 
     @property
     def fits(self) -> bool:
@@ -84,8 +91,9 @@ def simulation_view(x: Simulated) -> RenderableType:
     """A simulated step for a person."""
     step = x.step
     capacity = x.setup.cluster.accelerator.memory_bytes
+    words, own = layout_text(x.layouts.row(0)), x.step.schedule.name
     lines = [
-        layout_text(x.layout),
+        words if x.file is None else f"{words.removesuffix(f' {own}')} schedule {x.file}",
         f"  {format_seconds(step.step_time_s)} per step over {len(step.timeline.order):,} operations, "
         f"{step.bubble:.1%} of it idle; {format_bytes(float(step.peak_bytes.max()))} of {format_bytes(capacity)}"
         + ("" if x.fits else ": does not fit"),

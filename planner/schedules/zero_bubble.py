@@ -24,12 +24,12 @@ class ZeroBubbleH1(Schedule):
     unsynchronised_end = True
     depth = 1
     """Warm-up forwards for every rank behind: 1 in H1, 2 in H2."""
-    spare = "1 micro-batches"
+    least = "pp micro-batches"
 
     def own_rules(self, pipe: Pipeline) -> list[tuple[str, Any]]:
         """The warm-up must not run out of micro-batches."""
         least = self.depth * (pipe.p - 1) + pipe.k
-        return [(f"needs at least {self.depth} (pp - 1) + {self.spare}", pipe.m * pipe.k < least)]
+        return [(f"needs at least {self.least}", pipe.m * pipe.k < least)]
 
     def row(self, pipe: Pipeline, r: int) -> Ints:
         """Rank r: w = depth (p - 1 - r) + k - 1 F; then F, I, and a W once depth r have waited; then the other W.
@@ -62,6 +62,7 @@ class ZeroBubbleH2(ZeroBubbleH1):
 
     name = "zb-h2"
     depth = 2
+    least = "2 pp - 1 micro-batches"
 
 
 class Seq1F1BZeroBubble(ZeroBubbleH1):
@@ -70,4 +71,4 @@ class Seq1F1BZeroBubble(ZeroBubbleH1):
     name = "seq1f1b-zb"
     source = "Sun et al. 2024, arXiv 2406.03488, names it; order derived: ZB-H1's rounds over Seq1F1B's units"
     sliced = True
-    spare = "k slices of all micro-batches"
+    least = "pp - 1 + k slices of all micro-batches"

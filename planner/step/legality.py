@@ -1,5 +1,6 @@
 """The rules that make a layout legal, each with its text and where it is broken. Array-first."""
 
+import re
 from functools import reduce
 from typing import Any
 
@@ -7,8 +8,9 @@ import numpy as np
 
 from planner.base.arrays import Bools
 from planner.base.errors import LayoutError
+from planner.choices.choice import value_text
 from planner.choices.pipeline_layout import PipelineLayout, parse_pipeline_layout
-from planner.choices.table import CHOICES
+from planner.choices.table import CHOICES, DEGREES
 from planner.choices.training import adapter_rank, adapts
 from planner.costs.layer.expert_routing import FLEX, LARGEST_SERVER, MOST_RDMA_TOKENS, crowds_queues
 from planner.costs.optimizer import offloaded_bytes
@@ -16,14 +18,21 @@ from planner.costs.shapes import is_latent
 from planner.hardware import Cluster
 from planner.layouts import Attention, Dispatcher, GradDtype, Layouts, OptimizerKind, Precision, Recompute, Split
 from planner.models import Transformer, mix
-from planner.schedules import Pipeline, Rule, get_schedule
+from planner.schedules import Pipeline, Rule, get_schedule, usual_schedule
 from planner.step.given_stages import is_given
 from planner.step.pipelines import shares_ends, trait, weight_copies
 from planner.step.splits import has_short_last, shared_by_ends
 
 HOST_MEMORY = "the offloaded optimizer states of a job must fit in the memory of its hosts"
 EMPTY = PipelineLayout((0,), (0,))
-SHOWN = tuple(choice.name for choice in CHOICES.values() if choice.kind is int)
+MODEL_FIGURES = ("num_layers", "num_heads", "num_kv_heads", "num_experts", "seq_len")
+WORDS = {
+    "degrees": (*DEGREES, "ep", "etp"), "pipeline": ("pp",), "ZeRO": ("zero",), "context parallelism": ("cp",),
+    "sequence parallelism": ("sequence_parallel",), "split": ("layer_split",), "layers": ("num_layers",),
+    "attention heads": ("num_heads",), "key-value heads": ("num_kv_heads",), "experts": ("num_experts",),
+    "sequence divisible": ("seq_len",), "the sequence": ("seq_len",), "recomputation": ("recompute",),
+}  # fmt: skip
+"""Words of the rules that mean choices, or figures of the model, of other names."""
 UNEVEN_CHUNKS = (
     "virtual stages need layers divisible by pp * virtual_stages, or layers + 2 with layer_split ends, a short last "
     "one with layer_split last, stages of a V with a layer each, or a pipeline_layout"
@@ -212,6 +221,7 @@ def _sharding_rules(model: Transformer, x: Layouts) -> Table:
 def _numeric_rules(model: Transformer, cluster: Cluster, x: Layouts) -> Table:
     """Rules of recomputation, number formats and optimizers."""
     several_heads = np.asarray(model.output_heads) > 1
+    chunk_layers = np.ceil(np.asarray(model.num_layers) / np.maximum(x.pp * x.virtual_stages, 1))
     lacks = np.array([p.name.lower() not in cluster.accelerator.peak_flops for p in Precision])
     return [
         ("fine recomputation needs experts or latent attention",
@@ -221,8 +231,10 @@ def _numeric_rules(model: Transformer, cluster: Cluster, x: Layouts) -> Table:
          "pipeline_layout, and layer_split ends with multi-token prediction",
          (x.recompute_layers > 0) & (x.virtual_stages > 1)
          & (is_given(x) | (x.layer_split == Split.LAST) | ((x.layer_split == Split.ENDS) & several_heads))),
+        ("recompute_layers must not exceed layers / (pp * virtual_stages)",
+         x.recompute_layers > np.where((x.layer_split == Split.EVEN) & ~is_given(x), chunk_layers, model.num_layers)),
         ("offload_layers must be fewer than a virtual stage's layers: its last one's activations are needed at once",
-         x.offload_layers >= np.ceil(np.asarray(model.num_layers) / np.maximum(x.pp * x.virtual_stages, 1))),
+         x.offload_layers >= chunk_layers),
         ("offload_layers excludes a split backward, sequence slices and recompute_layers",
          (x.offload_layers > 0)
          & (trait(x, "splits_backward") | (x.sequence_slices > 1) | (x.recompute_layers > 0))),
@@ -283,15 +295,33 @@ def first_broken(model: Transformer, cluster: Cluster, layouts: Layouts, but: tu
     return out
 
 
-def check_legal(model: Transformer, cluster: Cluster, layouts: Layouts) -> None:
-    """Raises LayoutError for the first layout that is not legal, with the rule that it breaks and its degrees."""
-    for i, text in enumerate(first_broken(model, cluster, layouts)):
+def check_legal(model: Transformer, cluster: Cluster, layouts: Layouts, *, scheduled: bool = True) -> None:
+    """Raises LayoutError for the first layout that is not legal, with the rule that it breaks and what the rule names.
+
+    scheduled: the layout's schedule orders the step, not a user's own, which its rules are not of.
+    """
+    own = () if scheduled else tuple(rule.text for rule in _schedule_rules(layouts))
+    for i, text in enumerate(first_broken(model, cluster, layouts, own)):
         if text:
-            row = layouts.row(i)
-            shown = ", ".join(f"{key} {row[key]}" for key in SHOWN)
-            sequence = f"sequence_parallel {'on' if row['sequence_parallel'] else 'off'}, seq_len {model.seq_len}"
-            if given := row["pipeline_layout"]:
-                has = parse_pipeline_layout(given)
-                sequence += f", pipeline_layout of {len(has.layers)} stages, {sum(has.layers)} layers and "
-                sequence += f"{sum(has.modules)} modules"
-            raise LayoutError(f"illegal layout: {text}; got {shown}, {sequence}")
+            raise LayoutError(f"illegal layout: {text}; got {_named(model, text, layouts.row(i))}")
+
+
+def _named(model: Transformer, text: str, row: dict[str, Any]) -> str:
+    """What a layout, and its model, have of what a rule's text names; the degrees where it names nothing."""
+    words = {name for name in CHOICES if re.search(rf"\b{name.replace('_', '[_ -]')}\b(?! heads)", text)}
+    words |= {name for said, names in WORDS.items() if said in text for name in names}
+    if text.split(" ")[0] == row["schedule"]:
+        words |= {"schedule", "pp", "virtual_stages", "sequence_slices", "micro_batches"}
+        if row["schedule"] == usual_schedule(row["virtual_stages"], row["sequence_slices"]):
+            row = row | {"schedule": f"{row['schedule']} (usual where none is named)"}
+    figures = {"micro_batches": row["global_batch"] // max(row["dp"] * row["micro_batch"], 1)} | {
+        name: int(getattr(model, name)) for name in MODEL_FIGURES
+    }
+    if given := row["pipeline_layout"]:
+        has = parse_pipeline_layout(given)
+        row = row | {
+            "pipeline_layout": f"of {len(has.layers)} stages, {sum(has.layers)} layers and {sum(has.modules)} modules"
+        }
+    return ", ".join(
+        f"{name} {value_text(value)}" for name, value in (row | figures).items() if name in (words or DEGREES)
+    )

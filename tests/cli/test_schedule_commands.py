@@ -80,7 +80,41 @@ def test_a_schedule_of_ones_own_runs_and_a_circle_is_named(tmp_path):
     assert "deadlocks: rank 0 at 0B0 waits for 1B0 of rank 1; rank 1 at 1F1 waits for 0F1 of rank 0" in done.stderr
 
 
+def test_a_schedule_of_ones_own_is_named_and_says_its_virtual_stages(tmp_path):
+    """Six micro-batches are legal of a file with two virtual stages, and not of interleaved on four ranks."""
+    own, ask = tmp_path / "own.csv", ["simulate", "llama3-8b", "h100", "--tp", "2", "--pp", "4"]
+    assert planner("schedule", "zb-v", "--micro-batches", "8", "--csv", str(own)).returncode == 0
+    done = planner(*ask, "--global-batch", "8", "--schedule-file", str(own))
+    assert done.stdout.splitlines()[2] == f"dp 1 tp 2 pp 4 v 2 mb 1 zero 1 schedule {own}"
+    layout = json.loads(planner(*ask, "--global-batch", "8", "--schedule-file", str(own), "--json").stdout)["layout"]
+    assert (layout["schedule"], layout["virtual_stages"]) == (str(own), 2)
+    other = planner(*ask, "--global-batch", "8", "--virtual-stages", "4", "--schedule-file", str(own))
+    assert other.stderr == "planner: the schedule has 2 virtual stages; the layout has 4\n"
+    six = ["schedule", "hanayo", "--virtual-stages", "2", "--micro-batches", "6", "--csv", str(own)]
+    assert planner(*six).returncode == 0
+    six = planner(*ask, "--global-batch", "6", "--schedule-file", str(own))
+    assert (six.returncode, six.stderr) == (0, "")
+
+
+def test_a_file_of_a_schedule_says_its_size(tmp_path):
+    own = str(tmp_path / "own.csv")
+    assert planner("schedule", "gpipe", "--csv", own).returncode == 0
+    assert planner("schedule", own, "--pp", "4", "--micro-batches", "8", "--virtual-stages", "1").returncode == 0
+    for option in ("--pp", "--micro-batches", "--virtual-stages", "--slices", "--steps"):
+        done = planner("schedule", own, option, "3")
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"planner: {option[2:].replace('-', '_')} is 3; {own} has ")
+
+
+def test_schedules_are_compared_by_words_and_with_the_usual_batch():
+    done = planner("compare", "llama3-8b", "h100", "8", "--tp", "2", "--pp", "4")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("llama3-8b on 8 GPUs of dgx-h100, batch 512 x 8192 tokens\n")
+    assert done.stderr.startswith("planner: no batch is given, so it is 512 sequences per step")
+
+
 BAD = [
+    (["schedule", "zb-h1", "--steps", "5"], "steps is 5, and zb-h1 is drained after each; allowed: without it"),
     (["schedule", "1f1"], "unknown schedule '1f1'"),
     (["schedule", "interleaved", "--micro-batches", "7"], "divisible by pp; got pp 4, micro-batches 7"),
     (["schedule", "zb-v", "--virtual-stages", "3"], "zb-v has exactly 2 virtual stages per rank"),
@@ -105,7 +139,10 @@ BAD = [
     (["schedule", "seq1f1b", "--csv", "/tmp/never.csv"], "slices"),
     (["schedule", "no-such-file.csv"], "no-such-file.csv"),
     (["simulate", *LAYOUT, "--schedule", "zb-v"], "exactly 2 virtual stages"),
-    (["simulate", *LAYOUT, "--sequence-slices", "3"], "sequence_slices 3, micro_batch 1, global_batch 16"),
+    (
+        ["simulate", *LAYOUT, "--sequence-slices", "3"],
+        "sequence_slices 3, sequence_parallel off, seq_len 2048",
+    ),
     (["simulate", *LAYOUT, "--trace", "step.txt"], "--trace is step.txt; allowed: a path that ends in .json"),
     (
         ["partition", "gpt3-175b", "--cluster", "dgx-a100-80gb", "--pp", "4", "--global-batch", "8"],

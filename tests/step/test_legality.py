@@ -8,13 +8,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from planner.api.frameworks import layout_under
+from planner.base.errors import LayoutError
 from planner.choices.enumerations import GradDtype, OptimizerKind
 from planner.choices.training import TARGETS, read_training
-from planner.hardware import load_cluster
+from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Dispatcher, Layouts, Precision, Recompute, Split
 from planner.models import Transformer, from_shape
 from planner.schedules import SCHEDULES, Pipeline, get_schedule
-from planner.step.legality import first_broken, legal, rules
+from planner.setup import Setup
+from planner.step.legality import check_legal, first_broken, legal, rules
 
 LAYERS_AT_A_TIME = ("breadth-first", "layered", "modular")
 MODEL = from_shape(family="llama", layers=6, hidden=96, ffn=128, heads=12, kv_heads=4, vocab=256, seq_len=48)
@@ -61,6 +64,8 @@ def stage_rules(model, x, given) -> dict[str, bool]:
         "layered and modular have one layer": schedule.one_layer_chunks and stages != layers,
         "recompute_layers needs virtual stages": x.recompute_layers > 0 and several
         and bool(given or x.layer_split == Split.LAST or (x.layer_split == Split.ENDS and heads > 1)),
+        "recompute_layers must not exceed": x.recompute_layers
+        > (each if x.layer_split == Split.EVEN and not given else layers),
         "offload_layers must be fewer": x.offload_layers >= each,
     }  # fmt: skip
     if given:
@@ -242,3 +247,24 @@ def test_nothing_is_fewer_than_one(name):
     assert first_broken(MODEL, CLUSTERS[0], Layouts.of(**some)) == [""]
     (text,) = first_broken(MODEL, CLUSTERS[0], Layouts.of(**some | {name: 0}))
     assert text.startswith("degrees, micro-batch")
+
+
+@pytest.mark.parametrize(
+    ("choices", "got"),
+    [
+        ({"dp": 64, "micro_batch": 3, "global_batch": 512}, "dp 64, micro_batch 3, global_batch 512"),
+        ({"tp": 5}, "tp 5, num_heads 12"),
+        ({"zero": 3, "pp": 2}, "pp 2, zero 3"),
+        ({"recompute": "full", "recompute_layers": 9, "pp": 2},
+         "pp 2, virtual_stages 1, recompute_layers 9, num_layers 6"),
+        ({"cp": 32, "global_batch": 1}, "cp 32, seq_len 48"),
+        ({"virtual_stages": 2, "global_batch": 4},
+         "schedule interleaved (usual where none is named), pp 1, virtual_stages 2, sequence_slices 1, "
+         "micro_batches 4"),
+    ],
+)  # fmt: skip
+def test_a_layout_that_is_not_legal_shows_what_the_rule_names(choices, got):
+    layouts = layout_under(Setup(MODEL, CLUSTERS[0], load_framework("megatron-lm")), **{"global_batch": 8} | choices)
+    with pytest.raises(LayoutError) as error:
+        check_legal(MODEL, CLUSTERS[0], layouts)
+    assert str(error.value).partition("; got ")[2] == got

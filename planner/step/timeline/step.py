@@ -102,7 +102,7 @@ def simulate(
     model = setup.model
     if len(layouts) != 1:
         raise LayoutError(f"simulate takes one layout, got {len(layouts)}")
-    check_legal(model, setup.cluster, layouts)
+    check_legal(model, setup.cluster, layouts, scheduled=order is None)
     schedule, pipe = schedule_of(layouts)
     if order is not None:
         _check_fits(order, schedule, pipe, int(model.num_layers))
@@ -147,7 +147,8 @@ def _check_fits(order: Order, schedule: Schedule, pipe: Pipeline, num_layers: in
     the layers, and the head's passes where, and only where, the layout's schedule lets ranks share the head.
     """
     stages, m, k = (int(x.max()) + 1 for x in (order.stage, order.micro_batch, order.slice))
-    sizes = {"ranks": (order.ranks, pipe.p), "micro-batches": (m, pipe.m), "sequence slices": (k, pipe.k)}
+    sizes = {"ranks": (order.ranks, pipe.p), "micro-batches": (m, pipe.m), "sequence slices": (k, pipe.k),
+             "virtual stages": (max(stages // order.ranks, 1), pipe.v)}  # fmt: skip
     for name, (has, wanted) in sizes.items():
         if has != wanted:
             raise ScheduleError(f"the schedule has {has} {name}; the layout has {wanted}")
