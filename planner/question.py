@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from planner.training_time.largest import LargestQuestion
 
 __all__ = [
-    "batch_of_tokens", "careful", "largest_question", "load_setup", "numerics", "one_layout", "search_request",
-    "what_is_fixed", "whole", "word",
+    "batch_of_tokens", "careful", "check_share", "largest_question", "load_setup", "numerics", "one_layout",
+    "search_request", "what_is_fixed", "whole", "word",
 ]  # fmt: skip
 
 RUNS = tuple(field.name for field in fields(Runs))
@@ -145,6 +145,7 @@ def what_is_fixed(*, allow_offload: bool = False, allow_async: bool = False, **c
     settled: dict[str, Any] = {}
     given = {name: choices.pop(name) for name in SHARED if name in choices}
     shared = tuple((name, CHOICES[name].coded(value)) for name, value in given.items() if value is not None)
+    check_share(dict(shared), allow_offload, "allow_offload")
     for name, values in choices.items():
         coded = [CHOICES[name].coded(value) for value in _several(values)]
         if name == "schedule":
@@ -266,6 +267,12 @@ def _check_names(choices: Mapping[str, Any], known: Iterable[str] = CHOICES) -> 
     """Raises TypeError if a choice is unknown, as Python does for an unknown argument."""
     if unknown := [name for name in choices if name not in known]:
         raise TypeError(f"{unknown[0]} is no choice; there are {', '.join(known)}")
+
+
+def check_share(given: Mapping[str, Any], offloads: bool, needed: str) -> None:
+    """Raises InputError if a share of the optimizer's state is given where none of it may go to the host."""
+    if given.get("offload_fraction") not in (None, 1.0) and not offloads:
+        raise InputError(f"offload_fraction is {given['offload_fraction']:g}; allowed: with {needed}")
 
 
 def _several(values: Any) -> Iterable[Any]:

@@ -42,7 +42,8 @@ def no_layout(model: Transformer, cluster: Cluster, request: Request, legal: Leg
         return LayoutError(f"{text}; a legal number near by is {near}")
     if list(settled) == ["excluded"]:
         return LayoutError(f"{text}; exclude less")
-    remedy = f"leave out one of {', '.join(settled)}" if len(settled) > 1 else f"give another {''.join(settled)}"
+    options = ", ".join(settled).replace("excluded", "exclude")
+    remedy = f"leave out one of {options}" if len(settled) > 1 else f"give another {''.join(settled)}"
     return LayoutError(f"{text}; {remedy if settled else 'give a batch with more divisors'}")
 
 

@@ -129,12 +129,15 @@ def test_every_gpu_of_a_cluster_names_one_that_has_it():
 
 
 NETWORK = ("network", "gpt2", "h100", "16")
+SHARE = ("--offload-fraction", "0.5")
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ((*NETWORK, "--global-batch", "0"), "global_batch is 0; allowed: a whole number from 1"),
+        ((*NETWORK, *SHARE), "offload_fraction is 0.5; allowed: with allow_offload"),
+        (("estimate", "gpt2", "h100", "8", *SHARE), "offload_fraction is 0.5; allowed: with offload_optimizer"),
         ((*NETWORK, "--headroom", ""), "--headroom is ''; allowed: a number of GiB, such as 8GiB"),
         ((*NETWORK, "--max-memory", "8GB"), "--max-memory is '8GB'; allowed: a number of GiB, such as 8GiB"),
         (("clusters", "2"), "unknown cluster '2'; nearest: "),

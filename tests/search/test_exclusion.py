@@ -96,7 +96,7 @@ def test_an_unknown_member_is_named():
 
 
 def test_what_is_left_out_is_named_where_nothing_is_left():
-    with pytest.raises(LayoutError, match="and pp 1, excluded pp=1; leave out one of pp, excluded"):
+    with pytest.raises(LayoutError, match="and pp 1, excluded pp=1; leave out one of pp, exclude"):
         listed(without(Fixed(pp=(1,)), "pp=1"))
 
 
