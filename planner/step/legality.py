@@ -311,7 +311,7 @@ def _named(model: Transformer, text: str, row: dict[str, Any]) -> str:
     words = {name for name in CHOICES if re.search(rf"\b{name.replace('_', '[_ -]')}\b(?! heads)", text)}
     words |= {name for said, names in WORDS.items() if said in text for name in names}
     if text.split(" ")[0] == row["schedule"]:
-        words |= {"schedule", "pp", "virtual_stages", "sequence_slices", "micro_batches"}
+        words |= {"schedule", "pp", "micro_batches", *get_schedule(row["schedule"]).least_size}
         if row["schedule"] == usual_schedule(row["virtual_stages"], row["sequence_slices"]):
             row = row | {"schedule": f"{row['schedule']} (usual where none is named)"}
     figures = {"micro_batches": row["global_batch"] // max(row["dp"] * row["micro_batch"], 1)} | {
