@@ -97,9 +97,9 @@ def question(mixed: MixedCluster, model: Transformer | str, batch: int, framewor
             f"the groups of {mixed.name} train in {', '.join(precisions)}; allowed: groups of one precision"
         )
 
-    def alone(g: int, part: int) -> tuple[float, Layouts]:
+    def alone(g: int, part: int, reach_s: float) -> tuple[float, Layouts]:
         setup, request = held[g]
-        best = best_of(setup, request.sized(request.gpus, part))
+        best = best_of(setup, request.sized(request.gpus, part), reach_s)
         return float(best.step_time_s[0]), best.layouts
 
     return MixedQuestion(

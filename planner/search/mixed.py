@@ -46,7 +46,8 @@ PARTS = 32
 class MixedQuestion:
     """Setups and GPUs of each group, in the order of their memory.
 
-    alone: the step and layout of a group's own search for a batch; raises LayoutError if there is none.
+    alone: the step and layout of a group's own search for a batch, as far as it takes so many seconds or fewer; raises
+    LayoutError if there is none.
     network: the link between the groups; None takes the slower of two groups' networks.
     """
 
@@ -55,7 +56,7 @@ class MixedQuestion:
     batch: int
     numerics: tuple[dict[str, Any], ...]
     network: Link | None
-    alone: Callable[[int, int], tuple[float, Layouts]]
+    alone: Callable[[int, int, float], tuple[float, Layouts]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +74,7 @@ class MixedWay:
 
 def mixed_ways(question: MixedQuestion) -> list[MixedWay]:
     """The best way of each kind on sets of groups, the fastest first. Raises LayoutError if there is no way."""
-    question = replace(question, alone=lru_cache(maxsize=None)(question.alone))
+    question = replace(question, alone=_remembered(question.alone))
     n = len(question.gpus)
     found: list[MixedWay] = []
     refused: list[LayoutError] = []
@@ -89,30 +90,55 @@ def mixed_ways(question: MixedQuestion) -> list[MixedWay]:
     return sorted(found, key=lambda w: (w.step_s, len(w.groups), w.name))
 
 
+def _remembered(alone: Callable[[int, int, float], tuple[float, Layouts]]) -> Any:
+    """The same, each searched once: again only where nothing was found within fewer seconds."""
+    known: dict[tuple[int, int], tuple[float, Layouts | LayoutError]] = {}
+
+    def once(g: int, batch: int, reach_s: float) -> tuple[float, Layouts]:
+        looked_s, layouts = known.get((g, batch), (-1.0, LayoutError("")))
+        if isinstance(layouts, LayoutError) and looked_s < reach_s:
+            try:
+                looked_s, layouts = alone(g, batch, reach_s)
+            except LayoutError as error:
+                looked_s, layouts = reach_s, error
+            if looked_s > reach_s:  # then perhaps not the fastest
+                looked_s, layouts = reach_s, LayoutError("no layout is as fast")
+            known[g, batch] = looked_s, layouts
+        if isinstance(layouts, LayoutError):
+            raise layouts
+        return looked_s, layouts
+
+    return once
+
+
 def _one_group(question: MixedQuestion, some: tuple[int, ...], _: float) -> MixedWay:
-    step, layouts = question.alone(some[0], question.batch)
+    step, layouts = question.alone(some[0], question.batch, np.inf)
     return MixedWay(name="one group", groups=some, step_s=step, layouts=(layouts,), batches=(question.batch,))
 
 
-def shared_out(seconds: Callable[[int, int], float], groups: int, parts: int) -> tuple[int, ...]:
-    """Parts of a batch for each group, at least one, whose slowest is fastest, where more parts never take less.
+def shared_out(seconds: Callable[[int, int, float], float], groups: int, parts: int) -> tuple[int, ...]:
+    """Parts of a batch for each group, at least one, whose slowest is fastest.
 
-    From shares by speed one part at a time goes from the slowest group to the one that then ends first. Where that
-    helps no more nothing does: whoever were given one more would end no sooner than the slowest does.
+    seconds: of a group with so many parts; infinite where they are more than the third argument, which no better answer
+    takes. Shares by speed say what that is. Then a group's most parts say how few the others may have, and a dynamic
+    program over the groups joins what is left. More parts may take less: not all numbers of sequences divide well.
     """
-    even = parts // groups
-    speed = np.array([even / seconds(g, even) for g in range(groups)])
+    even, most = parts // groups, parts - groups + 1
+    speed = np.array([even / seconds(g, even, np.inf) for g in range(groups)])
     has = np.maximum((parts * speed / max(speed.sum(), 1e-300)).astype(int), 1)
     while has.sum() != parts:
         has[int(np.argmax(speed) if has.sum() < parts else np.argmax(has))] += 1 if has.sum() < parts else -1
-    while True:
-        took = [seconds(g, int(has[g])) for g in range(groups)]
-        slow = int(np.argmax(took))
-        after = [np.inf if g == slow else seconds(g, int(has[g]) + 1) for g in range(groups)]
-        quick = int(np.argmin(after))
-        if has[slow] == 1 or after[quick] >= took[slow]:
-            return tuple(has.tolist())
-        has[slow], has[quick] = has[slow] - 1, has[quick] + 1
+    reach_s = max(seconds(g, int(n), np.inf) for g, n in enumerate(has))
+    can = [next((n for n in range(most, 0, -1) if seconds(g, n, reach_s) <= reach_s), 0) for g in range(groups)]
+    best: dict[int, tuple[float, float, tuple[int, ...]]] = {0: (0.0, 0.0, ())}
+    for g in range(groups):
+        before, best = best, {}
+        for n in range(max(parts - sum(can) + can[g], 1), can[g] + 1):
+            took = seconds(g, n, reach_s)
+            for taken, (slowest, total, shares) in before.items():
+                way = max(slowest, took), total + took, (*shares, n)
+                best[taken + n] = min(way, best.get(taken + n, way))
+    return best[parts][2]
 
 
 def _replicas(question: MixedQuestion, some: tuple[int, ...], _: float) -> MixedWay:
@@ -122,14 +148,14 @@ def _replicas(question: MixedQuestion, some: tuple[int, ...], _: float) -> Mixed
         raise LayoutError("a group has no part of the batch")
     each, model = question.batch // parts, question.setups[0].model
 
-    def seconds(g: int, number: int) -> float:
+    def seconds(g: int, number: int, reach_s: float) -> float:
         try:
-            return question.alone(some[g], number * each)[0]
+            return question.alone(some[g], number * each, reach_s)[0]
         except LayoutError:
             return float("inf")
 
     batches = tuple(n * each for n in shared_out(seconds, len(some), parts))
-    own = [question.alone(g, b) for g, b in zip(some, batches, strict=True)]
+    own = [question.alone(g, b, np.inf) for g, b in zip(some, batches, strict=True)]
     slowest, layouts = max(own, key=lambda x: x[0])
     precision = question.numerics[0]["precision"]
     exchange = every_step(question.setups[0].framework, precision, int(layouts.micro_batches[0]), model.num_layers)

@@ -88,13 +88,28 @@ def test_more_machines_never_hurt_and_useless_ones_are_left_out(tmp_path, ways):
 
 
 @given(st.integers(2, 3), st.integers(3, 9), st.randoms(use_true_random=False))
-def test_parts_shared_out_are_the_best_where_more_never_take_less(groups, parts, random):
-    took = [np.cumsum([random.uniform(0.1, 3.0) for _ in range(parts)]) + random.uniform(0, 4) for _ in range(groups)]
-    has = shared_out(lambda g, n: float(took[g][n - 1]) if n else 1e9, groups, parts)
+def test_parts_shared_out_are_the_best_though_more_may_take_less_and_some_none(groups, parts, random):
+    took = [[random.choice([random.uniform(0.1, 3.0), np.inf, n + 1]) for n in range(parts)] for _ in range(groups)]
+
+    def seconds(g, n, reach_s):
+        return took[g][n - 1] if took[g][n - 1] <= reach_s else np.inf
+
+    has = shared_out(seconds, groups, parts)
     every = [x for x in product(range(1, parts + 1), repeat=groups) if sum(x) == parts]
     assert sum(has) == parts
+    assert min(has) > 0
     best = min(max(took[g][n - 1] for g, n in enumerate(x)) for x in every)
-    assert max(took[g][n - 1] for g, n in enumerate(has)) == pytest.approx(best)
+    assert max(took[g][n - 1] for g, n in enumerate(has)) == best
+
+
+def test_replicas_are_the_best_of_every_split(tmp_path):
+    """A walk that moves one part at a time ends at 36 and 60 of 96 sequences; 24 and 72 are 4 % faster."""
+    path = file_of(tmp_path / "small.toml", ("dgx-h100", 4), ("dgx-a100-80gb", 4))
+    asked = question(load_mixed(path), "gpt2", 96)
+    way = next(w for w in mixed_ways(asked) if w.name == "replicas")
+    took = {(g, n): asked.alone(g, n, np.inf)[0] for g in (0, 1) for n in range(3, 96, 3)}
+    best = min(max(took[0, n], took[1, 96 - n]) for n in range(3, 96, 3))
+    assert max(took[g, n] for g, n in zip(way.groups, way.batches, strict=True)) == best
 
 
 @given(st.integers(1, 3), st.integers(1, 3), st.integers(2, 6), st.randoms(use_true_random=False))
@@ -262,7 +277,7 @@ def test_a_pipeline_is_looked_for_up_to_half_as_slow_again_as_the_fastest_way_so
     monkeypatch.setattr("planner.search.mixed._replicas", other("replicas", 4.0))
     monkeypatch.setattr("planner.search.mixed._one_group", other("one group", 7.0))
     asked = MixedQuestion(
-        setups=(None, None), gpus=(8, 8), network=None, batch=8, numerics=({}, {}), alone=lambda g, b: (1.0, None)
+        setups=(None, None), gpus=(8, 8), network=None, batch=8, numerics=({}, {}), alone=lambda *_: (1.0, None)
     )
     ways = mixed_ways(asked)
     assert asked_under == [6.0]

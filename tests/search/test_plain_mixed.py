@@ -18,6 +18,7 @@ from planner.search.mixed import (
     _candidates,
     _layer_s,
     _one_group,
+    _remembered,
     _replicas,
     least_makespan_s,
     mixed_ways,
@@ -38,8 +39,9 @@ def drawn(rng, groups: int, batch: int, alone=None) -> MixedQuestion:
     setups = tuple(Setup(MODEL, CLUSTERS[int(rng.integers(3))], framework) for _ in range(groups))
     speed, start = rng.uniform(0.2, 3.0, groups), rng.uniform(0.0, 2.0, groups)
 
-    def own(g: int, part: int):
-        return start[g] + part * speed[g], Layouts.of(dp=1, global_batch=part, micro_batch=1)
+    def own(g: int, part: int, reach_s: float):
+        divides = 1.0 if part // 2 % 3 else 0.7
+        return start[g] + part * speed[g] * divides, Layouts.of(dp=1, global_batch=part, micro_batch=1)
 
     return MixedQuestion(
         setups=setups, gpus=tuple(int(n) for n in rng.choice([4, 8, 12, 16], groups)), batch=batch,
@@ -67,9 +69,9 @@ def test_replicas_end_with_the_slowest_and_what_of_their_sum_shows(seed):
     each = batch // parts
     every = [x for x in product(range(1, parts + 1), repeat=groups - 1) if sum(x) < parts]
     slowest = min(
-        max(asked.alone(g, n * each)[0] for g, n in zip(some, (*x, parts - sum(x)), strict=True)) for x in every
+        max(asked.alone(g, n * each, inf)[0] for g, n in zip(some, (*x, parts - sum(x)), strict=True)) for x in every
     )
-    own = [asked.alone(g, n) for g, n in zip(some, way.batches, strict=True)]
+    own = [asked.alone(g, n, inf) for g, n in zip(some, way.batches, strict=True)]
     assert max(x[0] for x in own) == pytest.approx(slowest)
     assert sum(way.batches) == batch
     assert all(n % each == 0 for n in way.batches)
@@ -86,7 +88,7 @@ def test_replicas_end_with_the_slowest_and_what_of_their_sum_shows(seed):
 def test_a_group_that_can_t_train_a_part_gets_none_and_a_batch_of_one_part_no_replicas():
     rng = np.random.default_rng(1)
 
-    def alone(g, part):
+    def alone(g, part, reach_s):
         if g == 0 and part > 2:
             raise LayoutError("no layout")
         return float(part), Layouts.of(dp=1, global_batch=part, micro_batch=1)
@@ -99,9 +101,26 @@ def test_a_group_that_can_t_train_a_part_gets_none_and_a_batch_of_one_part_no_re
     assert (only.name, only.groups, only.step_s, only.batches) == ("one group", (1,), 8.0, (8,))
 
 
+def test_a_search_that_was_cut_off_is_made_again_for_more_seconds_and_no_other():
+    asked = []
+
+    def alone(g, part, reach_s):
+        asked.append((g, part, reach_s))
+        if reach_s < 2.0:
+            raise LayoutError("none that fast")
+        return (5.0 if reach_s < 4.0 else 4.0), Layouts.of(dp=1, global_batch=part, micro_batch=1)
+
+    once = _remembered(alone)
+    for reach_s in (1.0, 0.5, 2.0, 3.0):
+        with pytest.raises(LayoutError):
+            once(0, 8, reach_s)
+    assert [once(0, 8, reach_s)[0] for reach_s in (4.0, 1.0, inf)] == [4.0, 4.0, 4.0]
+    assert asked == [(0, 8, 1.0), (0, 8, 2.0), (0, 8, 3.0), (0, 8, 4.0)]
+
+
 def test_ways_come_fastest_first_and_of_equal_ones_that_of_fewer_groups():
 
-    def alone(g, part):
+    def alone(g, part, reach_s):
         return 4.0, Layouts.of(dp=1, global_batch=part, micro_batch=1)
 
     asked = replace(drawn(np.random.default_rng(2), 2, 8, alone), gpus=(2, 2))
