@@ -10,6 +10,7 @@ import pytest
 
 from planner import Model, estimate, recommend
 from planner.base.errors import InputError, LayoutError
+from planner.base.units import format_seconds
 from planner.costs.memory.fit_chance import fit_chance, kinds_of, safe_share, unmeasured
 from planner.hardware import load_cluster, load_framework
 from planner.question import careful, load_setup
@@ -329,3 +330,12 @@ def test_long_sequences_of_405b_are_laid_out_as_its_authors_did_and_not_with_ten
     plan = recommend(Model("llama3.1-405b", seq_len=131072), "dgx-h100", gpus=4096, batch=128)
     assert {name: plan.best.layout[name] for name in ("tp", "cp", "pp")} == {"tp": 8, "cp": 16, "pp": 16}
     assert plan.best.layout["recompute_layers"] == 1
+
+
+@pytest.mark.parametrize(("model", "outside"), [("olmoe-1b-7b", True), ("llama3-8b", False)])
+def test_where_runs_like_it_took_another_time_the_first_lines_say_which(model, outside):
+    plan = recommend(model, "dgx-a100-80gb", gpus=32, batch=512)
+    low, high = plan.step_time_interval_s
+    assert outside == (not low <= plan.best.step_time_s <= high)
+    head = str(plan).split("layout  ")[0]
+    assert outside == (f"longer than predicted: count on {format_seconds(low)} to {format_seconds(high)}" in head)

@@ -105,7 +105,7 @@ def command(
 
     Example: planner recommend llama-13b --cluster dgx-a100-80gb --gpus 64 --global-batch 2048
 
-    MFU counts all of attention, as PaLM did. Causal MFU counts what the mask leaves; it comes first where they differ.
+    MFU counts all of attention, as PaLM did. Causal MFU counts what the mask leaves; it comes first.
     A layout names its ranks, then v: virtual stages per rank, mb: micro-batch, sp: sequence parallelism, its schedule.
     Exit code 1 where nothing fits in memory.
     """
