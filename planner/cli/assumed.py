@@ -6,8 +6,9 @@ import inspect
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,15 +22,17 @@ if TYPE_CHECKING:
     from planner.training_time.goal import Goal
 
 
-def count(text: str) -> float:
+def counted(name: str, says: str) -> Any:
+    """An option of a number of tokens: 300e9 or 300B."""
+    return typer.Option(name, help=says, parser=partial(count, name), metavar="<float>")
+
+
+def count(name: str, text: str) -> float:
     """A number of tokens: 300e9 or 300B."""
-    return float(parsed("--tokens", text, parse_count, "a number, such as 300e9 or 300B"))
+    return float(parsed(name, text, parse_count, "a number, such as 300e9 or 300B"))
 
 
-Tokens = Annotated[
-    float | None,
-    typer.Option("--tokens", help="Tokens to train on, such as 300e9 or 300B.", parser=count, metavar="<float>"),
-]
+Tokens = Annotated[float | None, counted("--tokens", "Tokens to train on, such as 300e9 or 300B.")]
 Loss = Annotated[float | None, typer.Option("--loss", help="Target loss in nats per token, instead of tokens.")]
 LossLawName = Annotated[
     str,
@@ -46,7 +49,7 @@ BatchLawName = Annotated[
     ),
 ]
 CriticalBatch = Annotated[
-    float | None, typer.Option("--critical-batch", help="The critical batch in tokens, instead of a law's.")
+    float | None, counted("--critical-batch", "The critical batch in tokens, such as 4M, instead of a law's.")
 ]
 BatchRule = Annotated[
     str, typer.Option("--batch-rule", help="overhead: large batches need more samples; cap: none over the critical.")

@@ -11,6 +11,7 @@ from planner.cli import assumed as a
 from planner.cli import completion as complete
 from planner.cli import options as o
 from planner.cli.choices import searches
+from planner.cli.unfold import SAYS
 
 if TYPE_CHECKING:
     from planner.api.answer import Answer
@@ -19,8 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Clusters:
-    """Clusters to set side by side, as the options say it."""
+    """Clusters to set side by side, as the options and a word say it."""
 
+    word: Annotated[
+        str | None,
+        typer.Argument(metavar="[CLUSTER]", help=SAYS["cluster"], autocompletion=complete.clusters, show_default=False),
+    ] = None
     cluster: Annotated[
         list[str] | None,
         typer.Option("--cluster", help="A cluster; several are set side by side.", autocompletion=complete.clusters),
@@ -32,6 +37,11 @@ class Clusters:
         list[str] | None,
         typer.Option("--network", help="Another network; several are set side by side.", autocompletion=complete.links),
     ] = None
+
+    def __post_init__(self) -> None:
+        """The word is one of the clusters."""
+        if self.word is not None:
+            object.__setattr__(self, "cluster", [self.word, *(self.cluster or [])])
 
     def loaded(self) -> list[Cluster]:
         """Every cluster over every network with every node size that is named."""

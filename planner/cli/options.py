@@ -156,13 +156,19 @@ class Place:
 
 
 def figures(given: list[str] | None) -> dict[str, float]:
-    """Names and values of NAME=VALUE. Raises InputError for another form."""
+    """Names and values of NAME=VALUE. Raises InputError for another form, or a name that is given twice."""
+    from planner.base.errors import InputError
+
     allowed = "NAME=NUMBER, such as accelerator.memory_gib=141"
+    names = [text.partition("=")[0].strip() for text in given or []]
 
     def number(text: str) -> float:
         return parsed("--figure", text, lambda _: float(text.partition("=")[2]), allowed)
 
-    return {text.partition("=")[0].strip(): number(text) for text in given or []}
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"--figure {name} is given {names.count(name)} times; allowed: once")
+    return dict(zip(names, map(number, given or []), strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,8 +33,8 @@ class Report:
     tokens: Annotated[
         float | None,
         o.writes(
-            "--tokens", says="For the report's shortest time: tokens; else compute-optimal.", parser=count,
-            metavar="<float>",
+            "--tokens", says="For the report's shortest time: tokens; else compute-optimal.",
+            parser=partial(count, "--tokens"), metavar="<float>",
         ),
     ] = None  # fmt: skip
     loss: Annotated[float | None, o.writes("--loss", says="For the report's shortest time: a target loss.")] = None
@@ -49,6 +50,8 @@ class Report:
         from planner.base.errors import InputError
 
         o.check_files({"--html": (self.html, ".html"), "--svg": (self.svg, ".svg"), "--png": (self.png, ".png")})
+        if not (self.curve or self.html):
+            raise InputError("--no-curve is given, for a report; allowed: with --html")
         for option, value in (("--tokens", self.tokens), ("--loss", self.loss)):
             if value is not None and not (self.curve and self.html):
                 rule = "allowed: with --html, and no --no-curve"

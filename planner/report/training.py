@@ -144,7 +144,7 @@ def time_view(plan: TrainingPlan, factors: Factors = None) -> RenderableType:
     """The time first, then what it is made of, the layout, the laws and every assumption."""
     assumptions, model, cluster = plan.case.assumptions, plan.case.setup.model, plan.case.setup.cluster
     run, result, i = plan.run, plan.found.estimate, plan.best
-    never = "never ends: it fails faster than it restarts"
+    never = "never ends: failures leave less than a thousandth of the time to train"
     ends = f"takes {format_seconds(float(run.wall_s[0]))}" if math.isfinite(plan.days) else never
     if factors is not None and beyond(1.0, factors) and math.isfinite(plan.days):
         ends += " by the formulas alone"

@@ -12,7 +12,8 @@ import numpy as np
 
 from planner.base.arrays import Array
 
-NEVER = 1e-12  # a job with less goodput than this does not end
+NEVER = 1e-3
+"""Goodput of a job below which it is said never to end: a minute and a half of training a day, whatever its length."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +54,7 @@ def goodput(delta_s: Any, mtbf_s: Any, restart_s: Any, interval_s: Any | None = 
     finite = np.isfinite(M)
     M = np.where(finite, M, 1.0)
     tau = checkpoint_interval_s(d, M) if interval_s is None else np.asarray(interval_s, dtype=np.float64)
-    # In logarithms' reach: a job that fails faster than it restarts has no goodput.
+    # In logarithms' reach: a job that hardly gets on between its failures has no goodput.
     lost = np.minimum((tau + d) / M, 700.0)
     share = tau / M * np.exp(-np.minimum(restart_s / M, 700.0)) / np.expm1(lost)
     alone = 1.0 if interval_s is None else tau / (tau + d)

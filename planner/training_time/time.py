@@ -84,6 +84,11 @@ def plan_time(
     setup, goal = case.setup, case.goal
     model = setup.model
     batch, origin = _batch(goal, int(model.seq_len), gpus, batch)
+    if exact_tokens and goal.target.tokens < (least := batch * int(model.seq_len)):
+        raise InputError(
+            f"tokens is {goal.target.tokens:,.0f}; allowed: from one batch on, {batch:,} sequences of "
+            f"{model.seq_len:,} tokens, {least:,}"
+        )
     found = recommend(setup, **request.sized(gpus, batch).question, top=1, plainest=True)
     if not len(found.best):
         over = found.estimate.memory_bytes.min() / setup.cluster.accelerator.usable_bytes

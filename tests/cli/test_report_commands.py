@@ -61,6 +61,7 @@ def test_a_report_where_nothing_fits(tmp_path):
         (["--html", "report.pdf"], "--html is report.pdf"),
         (["--png", "report"], "--png is report"),
         (["--svg", "no/such/report.svg"], "no/such"),
+        (["--no-curve"], "--no-curve is given, for a report; allowed: with --html"),
         (["--tokens", "1e12"], "--tokens is 1e+12, for a report's curve; allowed: with --html"),
         (["--loss", "2", "--html", "report.html", "--no-curve"], "--loss is 2, for a report's curve"),
         (["--html", "report.html", "--tokens", "-1"], "tokens is -1"),

@@ -40,6 +40,26 @@ def test_time_takes_a_batch_by_the_other_commands_name_too():
     assert short.stdout == long.stdout
 
 
+def test_time_takes_a_critical_batch_as_people_write_it():
+    short, long = (planner(*TIME, "--tokens", "1e10", "--critical-batch", text, "--json") for text in ("2M", "2e6"))
+    assert json.loads(long.stdout)["goal"]["critical_batch_tokens"] == 2e6, long.stderr
+    assert short.stdout == long.stdout, short.stderr
+
+
+def test_time_says_that_a_job_of_failures_alone_never_ends():
+    done = planner(*TIME, "--tokens", "1e11", "--batch", "512", "--mtbf-hours", "1", "--restart-minutes", "10")
+    assert "Training never ends: failures leave less than a thousandth of the time to train" in done.stdout, done.stderr
+    seldom = planner(*TIME, "--tokens", "1e11", "--batch", "512", "--mtbf-hours", "10", "--restart-minutes", "10")
+    assert "Training takes " in seldom.stdout
+
+
+def test_fastest_takes_the_cluster_as_a_word():
+    ask = ("--max-gpus", "8", "--tokens", "1e9", "--json")
+    word, option = planner("fastest", "gpt2", "h100", *ask), planner("fastest", "gpt2", "--cluster", "h100", *ask)
+    assert word.returncode == 0, word.stderr
+    assert word.stdout == option.stdout
+
+
 def test_time_takes_a_batch_in_tokens():
     tokens, sequences = (planner(*TIME, "--tokens", "1e10", *b, "--json") for b in (BATCH_TOKENS, ("--batch", "512")))
     assert tokens.stdout == sequences.stdout, tokens.stderr
@@ -167,6 +187,11 @@ BAD = [
     ([*TIME, "--loss-law", "chinchilla"], "hoffmann-2022"),
     ([*TIME, "--critical-batch-law", "zhang"], "zhang-2024"),
     ([*TIME, "--critical-batch", "0"], "critical_batch is 0"),
+    ([*TIME, "--critical-batch", "some"], "--critical-batch is 'some'; allowed: a number, such as 300e9 or 300B"),
+    (
+        [*TIME, "--tokens", "1000", "--batch", "512"],
+        "tokens is 1,000; allowed: from one batch on, 512",
+    ),
     ([*TIME, "--batch-rule", "free"], "cap, overhead"),
     ([*TIME, "--tp", "0"], "tp is 0"),
     ([*TIME, "--recompute", "some"], "selective"),

@@ -129,6 +129,7 @@ def test_every_gpu_of_a_cluster_names_one_that_has_it():
 
 
 NETWORK = ("network", "gpt2", "h100", "16")
+FIGURE = ("--figure", "accelerator.memory_gib=60")
 SHARE = ("--offload-fraction", "0.5")
 
 
@@ -137,6 +138,7 @@ SHARE = ("--offload-fraction", "0.5")
     [
         ((*NETWORK, "--global-batch", "0"), "global_batch is 0; allowed: a whole number from 1"),
         ((*NETWORK, *SHARE), "offload_fraction is 0.5; allowed: with allow_offload"),
+        ((*NETWORK, *FIGURE, *FIGURE), "--figure accelerator.memory_gib is given 2 times; allowed: once"),
         (("estimate", "gpt2", "h100", "8", *SHARE), "offload_fraction is 0.5; allowed: with offload_optimizer"),
         ((*NETWORK, "--headroom", ""), "--headroom is ''; allowed: a number of GiB, such as 8GiB"),
         ((*NETWORK, "--max-memory", "8GB"), "--max-memory is '8GB'; allowed: a number of GiB, such as 8GiB"),

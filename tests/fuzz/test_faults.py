@@ -29,11 +29,11 @@ pp = [1]
 micro_batch = [1]
 schedule = ["1f1b"]
 """
-SMALL = "model.toml --cluster dgx-h100 --gpus 2 --global-batch 2 --no-curve"
+SMALL = "model.toml --cluster dgx-h100 --gpus 2 --global-batch 2"
 COMMANDS = {
     "recommend": (f"recommend {SMALL} --save out.json", "out.json"),
     "export": ("export plan.json --to megatron -o out.sh", "out.sh"),
-    "report": (f"recommend {SMALL} --html out.html", "out.html"),
+    "report": (f"recommend {SMALL} --no-curve --html out.html", "out.html"),
     "trace": ("simulate model.toml --cluster dgx-h100 --pp 2 --global-batch 2 --trace out.json", "out.json"),
     "picture": ("simulate model.toml --cluster dgx-h100 --pp 2 --global-batch 2 --svg out.svg", "out.svg"),
     "checkpoint": ("train --scale tiny --steps 1 --micro-batches 1 --checkpoint saved", "saved/latest.json"),
