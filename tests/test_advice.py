@@ -339,3 +339,22 @@ def test_where_runs_like_it_took_another_time_the_first_lines_say_which(model, o
     assert outside == (not low <= plan.best.step_time_s <= high)
     head = str(plan).split("layout  ")[0]
     assert outside == (f"longer than predicted: count on {format_seconds(low)} to {format_seconds(high)}" in head)
+
+
+def test_where_memory_makes_a_step_long_the_options_that_shorten_it_are_searched_and_said():
+    ask = {"gpus": 32, "batch": 64}
+    plan = recommend("qwen2.5-32b", "rtx-4090-server", **ask)
+    said = plan.faster_with
+    assert "--optimizer adam_bf16" in said
+    assert "--allow-offload" in said
+    assert list(said.values()) == sorted(said.values())
+    bf16 = recommend("qwen2.5-32b", "rtx-4090-server", **ask, optimizer="adam_bf16")
+    assert said["--optimizer adam_bf16"] == pytest.approx(bf16.best.step_time_s)
+    assert bf16.best.step_time_s < 0.2 * plan.best.step_time_s
+    text = " ".join(str(plan).split())
+    assert f"{format_seconds(bf16.best.step_time_s)} with --optimizer adam_bf16" in text
+
+
+def test_where_memory_costs_little_no_option_is_told(plan):
+    assert plan.faster_with == {}
+    assert "want of memory" not in str(plan)

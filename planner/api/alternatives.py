@@ -37,6 +37,10 @@ LIGHTER = (
 )  # fmt: skip
 """Choices that take less memory, none of which a search tries by itself."""
 ADAPTERS = "lora:16"
+LONG, SHORTER = (
+    0.6,
+    0.8,
+)  # of the step to run: a layout over memory that says that memory costs much; an option worth it
 MOST_REASONS = 5
 NEAR = 0.25  # of the batch: one as near would be taken in its place
 LEAST = 0.001  # of the step: less is no difference
@@ -113,6 +117,26 @@ def fits_with(setup: Setup, request: Request) -> list[str]:
     ):
         found.append(f"--train {ADAPTERS}")
     return found
+
+
+def faster_with(setup: Setup, found: Recommendation) -> dict[str, float]:
+    """Options that take less memory, and the shorter step with each, fastest first, where memory makes the step long.
+
+    It does where a layout over it takes less than `LONG` of the step.
+    """
+    if not len(found.best):
+        return {}
+    result, request = found.estimate, found.request
+    best = float(result.step_time_s[found.best[0]])
+    if not np.any(result.step_time_s[~result.fits] < LONG * best):
+        return {}
+    lighter = {
+        option: _searched(setup, replace(request, fixed=fixed), plainest=True, reach_s=SHORTER * best)
+        for option, fixed in _lighter(request.fixed)
+    }
+    steps = {option: float(x.estimate.step_time_s[x.best[0]]) for option, x in lighter.items() if x is not None}
+    short = {option: step for option, step in steps.items() if step <= SHORTER * best}
+    return dict(sorted(short.items(), key=lambda item: item[1]))
 
 
 def _has_adapters(setup: Setup) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from planner.api.alternatives import better_batch, faster_elsewhere, fewest_gpus, fits_with
+from planner.api.alternatives import better_batch, faster_elsewhere, faster_with, fewest_gpus, fits_with
 from planner.api.anchored import anchor_entry, anchor_lines, next_lines, next_record, trust
 from planner.api.answer import Answer, Shown
 from planner.api.layout_estimate import LayoutEstimate
@@ -113,6 +113,11 @@ class Plan(Shown, Sequence[LayoutEstimate]):
         laxer = likely >= EVEN and math.isclose(result.least_chance, FIT_CHANCE)  # else the user settled the room
         return [f"--fit-chance {likely:g}"] * laxer + fits_with(self.setup, self.found.request)
 
+    @cached_property
+    def faster_with(self) -> dict[str, float]:
+        """Options that take less memory and the step's seconds with each, where memory makes it long: searched."""
+        return faster_with(self.setup, self.found)
+
     @property
     def searched(self) -> int:
         """Legal layouts that were estimated."""
@@ -174,6 +179,7 @@ class Plan(Shown, Sequence[LayoutEstimate]):
             "better_batch": self.better_batch,
             "fewest_gpus": self.fewest_gpus,
             "fits_with": self.fits_with,
+            "faster_with": self.faster_with,
         }
         return (
             question
@@ -274,5 +280,6 @@ class Plan(Shown, Sequence[LayoutEstimate]):
             self.fits_with,
             self.better_batch,
             self.step_time_interval_s,
+            self.faster_with,
         )
         return self._title, "", view, *anchor_lines(setup), *next_lines(self._next)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
@@ -112,13 +112,14 @@ def recommendation_view(
     found: Recommendation, model: Transformer, framework: Framework, accuracy: str, elsewhere: Any = None,
     assumed: Sequence[str] = (), fewest_gpus: int | None = None, fits_with: Sequence[str] = (),
     better_batch: Any = None, interval_s: tuple[float, float] | None = None,
+    faster_with: Mapping[str, float] | None = None,
 ) -> RenderableType:  # fmt: skip
     """The answer first, then the runners-up, the front, why the rest lost, and how accurate this is.
 
     elsewhere: the record of a faster layout that the framework does not run. assumed: what the best takes for granted.
     fewest_gpus, fits_with: on which GPUs, and with which options, something fits, where nothing does. better_batch: a
     near one that more of the GPUs can share, and what it saves. interval_s: between which seconds 80 % of steps like
-    the best's lie, if that is known.
+    the best's lie, if that is known. faster_with: options that take less memory, and the shorter step with each.
     """
     result = found.estimate
     lines: list[RenderableType] = []
@@ -130,6 +131,9 @@ def recommendation_view(
             low, high = (format_seconds(x) for x in interval_s)
             lines.append(f"  Runs like this took {way} than predicted: count on {low} to {high} per step")
         lines += closed_form_lines(result, i)
+        if faster_with:
+            steps = [f"{format_seconds(step)} with {option}" for option, step in faster_with.items()]
+            lines.append(f"  Slow for want of memory: a step takes {', '.join(steps)}")
         if (j := found.fastest) is not None and j != i:
             lines.append(f"  {_fastest_line(result, i, j)}")
         if (j := found.roomiest) is not None and result.memory_bytes[j] < LESS * result.memory_bytes[i]:
