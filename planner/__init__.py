@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from planner.api.simulated import Simulation, simulate
     from planner.api.validated import validate
     from planner.base.errors import (
+        ArgumentError,
         ExecutionError,
         FileFormatError,
         InputError,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Cluster", "ExecutionError", "FileFormatError", "InputError", "LayoutError", "LayoutEstimate",
+    "ArgumentError", "Cluster", "ExecutionError", "FileFormatError", "InputError", "LayoutError", "LayoutEstimate",
     "MissingPackageError", "Model", "OutputError", "Plan", "PlannerError", "ScheduleError", "Simulation",
     "UnknownNameError", "__version__", "compare", "estimate", "explain", "export", "fastest", "largest", "network",
     "recommend", "schedule", "simulate", "sweep", "time", "validate", "why",

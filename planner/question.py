@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from planner.base.errors import InputError
+from planner.base.errors import ArgumentError, InputError
 from planner.base.units import GIB, MEGA, MONTH
 from planner.choices.choice import LARGEST, flag, real, whole, word
 from planner.choices.pipeline_layout import parse_pipeline_layout
@@ -29,14 +29,16 @@ if TYPE_CHECKING:
     from planner.training_time.largest import LargestQuestion
 
 __all__ = [
-    "batch_of_tokens", "careful", "check_share", "largest_question", "load_setup", "numerics", "one_layout",
-    "search_request", "what_is_fixed", "whole", "word",
+    "batch_of_tokens", "batch_or_usual", "careful", "check_share", "largest_question", "load_setup", "numerics",
+    "one_layout", "search_request", "what_is_fixed", "whole", "word",
 ]  # fmt: skip
 
 RUNS = tuple(field.name for field in fields(Runs))
 """Choices of which a framework may run some alone."""
 MOST_NICS = 1024
 FIT_CHANCE = 0.95  # of a layout, where nothing is said of memory
+USUAL_BATCH_TOKENS = 4e6
+"""Tokens per step where none are given: LLaMA 2 (arXiv 2307.09288, 2.2), LLaMA 3's first (2407.21783, 3.4.1)."""
 
 
 def load_setup(
@@ -102,9 +104,15 @@ def batch_of_tokens(name: str, tokens: float, seq_len: int, ranks: int = 1) -> i
         )
     if sequences.is_integer() and tokens % 1000:
         return int(sequences)
-    odd = ranks // (ranks & -ranks) if ranks > 0 else 1
+    odd = ranks // (ranks & -ranks) if isinstance(ranks, int) and ranks > 0 else 1
     well = [(odd if odd <= sequences else 1) * k << a for k in (1, 3) for a in range(24)]
     return min(well, key=lambda n: max(n / sequences, sequences / n))
+
+
+def batch_or_usual(batch: int | None, seq_len: int, ranks: int = 1) -> int:
+    """Sequences per optimizer step: those given, else about `USUAL_BATCH_TOKENS`. Raises InputError if out of range."""
+    usual = max(USUAL_BATCH_TOKENS, float(seq_len))
+    return batch_of_tokens("batch", usual, int(seq_len), ranks) if batch is None else whole("batch", batch)
 
 
 def one_layout(cluster: Cluster, *, own_split: str = "even", **choices: Any) -> Layouts:
@@ -141,7 +149,8 @@ def what_is_fixed(*, allow_offload: bool = False, allow_async: bool = False, **c
     Raises InputError if a value is of the wrong kind or out of range; UnknownNameError for an unknown schedule,
     recompute mode or split.
     """
-    _check_names(choices, (*SETTLED, *SHARED))
+    more = [*(what_is_fixed.__kwdefaults__ or ()), *(careful.__kwdefaults__ or ()), "attention"]
+    _check_names(choices, (*SETTLED, *SHARED), more)
     settled: dict[str, Any] = {}
     given = {name: choices.pop(name) for name in SHARED if name in choices}
     shared = tuple((name, CHOICES[name].coded(value)) for name, value in given.items() if value is not None)
@@ -263,10 +272,10 @@ def largest_question(
     )  # fmt: skip
 
 
-def _check_names(choices: Mapping[str, Any], known: Iterable[str] = CHOICES) -> None:
-    """Raises TypeError if a choice is unknown, as Python does for an unknown argument."""
+def _check_names(choices: Mapping[str, Any], known: Iterable[str] = CHOICES, more: Iterable[str] = ()) -> None:
+    """Raises ArgumentError if a choice is unknown."""
     if unknown := [name for name in choices if name not in known]:
-        raise TypeError(f"{unknown[0]} is no choice; there are {', '.join(known)}")
+        raise ArgumentError(f"{unknown[0]} is no choice; there are {', '.join((*known, *more))}")
 
 
 def check_share(given: Mapping[str, Any], offloads: bool, needed: str) -> None:

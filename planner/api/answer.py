@@ -95,13 +95,22 @@ class Answer(Shown):
         return dict(self.record)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A row for each entry of the record's longest list of entries, inner keys after a dot; else one row."""
+        """A row for each entry of the record's longest list of entries, inner keys after a dot; else one row.
+
+        Of a list of one entry, such as one cluster's, its own longest list.
+        """
         import pandas
 
-        lists = [v for v in self.record.values() if isinstance(v, list) and v and all(isinstance(x, dict) for x in v)]
-        return pandas.json_normalize(max(lists, key=len) if lists else self.record)
+        return pandas.json_normalize(_rows(self.record))
 
     @property
     def lines(self) -> tuple[RenderableType, ...]:
         """The title, where there is one, and the view."""
         return (self.title, "", self.view) if self.title else (self.view,)
+
+
+def _rows(record: dict[str, Any]) -> Any:
+    """The longest list of entries, or the record where it has none."""
+    lists = [v for v in record.values() if isinstance(v, list) and v and all(isinstance(x, dict) for x in v)]
+    longest = max(lists, key=len, default=[record])
+    return _rows(longest[0]) if len(longest) == 1 and lists else longest

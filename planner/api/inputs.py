@@ -10,7 +10,8 @@ from typing import Any, TypedDict
 from planner import hardware, models
 from planner.api.frameworks import setup_under
 from planner.base.errors import InputError
-from planner.base.units import GBIT, GIB
+from planner.base.units import GBIT, GIB, parse_length
+from planner.choices.choice import parsed
 from planner.models import Transformer
 from planner.report import records
 from planner.report.plain_table import html_of
@@ -101,7 +102,7 @@ def _name(kind: str, value: Any) -> str:
 class Model:
     """A transformer by name: a preset (`planner models` lists them), a Hugging Face config.json or a TOML file.
 
-    seq_len: tokens per sequence, instead of the model's own.
+    seq_len: tokens per sequence, instead of the model's own: 4096, or "128k".
 
     Attributes:
         transformer: the shape that the cost models read.
@@ -114,8 +115,10 @@ class Model:
 
     transformer: Transformer
 
-    def __init__(self, name: str | os.PathLike[str], *, seq_len: int | None = None) -> None:
+    def __init__(self, name: str | os.PathLike[str], *, seq_len: int | str | None = None) -> None:
         shape = models.load_model(_name("model", name))
+        if isinstance(seq_len, str):
+            seq_len = parsed("seq_len", seq_len, parse_length, "a whole number of tokens, such as 4096, 128k or 1M")
         object.__setattr__(self, "transformer", shape if seq_len is None else models.with_seq_len(shape, seq_len))
 
     @staticmethod

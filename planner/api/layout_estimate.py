@@ -16,7 +16,7 @@ from planner.api.frameworks import layout_under
 from planner.api.inputs import ClusterLike, LayoutChoices, ModelLike, setup_of
 from planner.layouts import Layouts
 from planner.plan_file import SavedPlan
-from planner.question import word
+from planner.question import batch_or_usual, word
 from planner.report import records, tables
 from planner.report.records import layout_frame
 from planner.setup import Setup
@@ -204,15 +204,15 @@ def estimate(
     model: ModelLike,
     cluster: ClusterLike,
     *,
-    batch: int,
+    batch: int | None = None,
     framework: str | None = None,
     anchor: str | os.PathLike[str] | None = None,
     **choices: Unpack[LayoutChoices],
 ) -> LayoutEstimate:
     """Seconds and bytes of one layout's step, with what they are made of.
 
-    batch: sequences per optimizer step. dp, tp, pp, cp, ep: degrees of data, tensor, pipeline, context and expert
-    parallelism; it runs on dp * tp * pp * cp accelerators. micro_batch: sequences per micro-batch.
+    batch: sequences per optimizer step; None is about 4M tokens. dp, tp, pp, cp, ep: degrees of data, tensor, pipeline,
+    context and expert parallelism; it runs on dp * tp * pp * cp accelerators. micro_batch: sequences per micro-batch.
     virtual_stages: model chunks a pipeline rank. sequence_slices: of a sequence, for seq1f1b and its like.
     schedule: None is 1f1b, interleaved with virtual stages, seq1f1b with slices. zero: ZeRO stage, 0 to 3.
     recompute: none, selective, fine or full; recompute_layers: of each virtual stage, 0 all.
@@ -229,7 +229,9 @@ def estimate(
         FileFormatError: a file that can't be read, parsed or validated.
         LayoutError: a layout that breaks a rule of parallelism.
     """
-    return estimate_one(anchored(setup_of(model, cluster, framework), anchor), global_batch=batch, **choices)
+    setup = anchored(setup_of(model, cluster, framework), anchor)
+    each = batch_or_usual(batch, setup.model.seq_len, choices.get("dp", 1))
+    return estimate_one(setup, global_batch=each, **choices)
 
 
 def estimate_one(setup: Setup, **choices: Any) -> LayoutEstimate:

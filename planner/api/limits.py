@@ -11,7 +11,7 @@ from planner.api.layout_estimate import LayoutEstimate, closing, closing_record
 from planner.base.errors import InputError, UnknownNameError
 from planner.choices.choice import real
 from planner.hardware import load_link
-from planner.question import largest_question, search_request, whole
+from planner.question import batch_or_usual, largest_question, search_request, whole
 from planner.report.largest import draw_largest, largest_record, largest_view
 from planner.report.network import draw_network, network_record, network_view
 from planner.report.plain_table import stacked
@@ -56,12 +56,13 @@ SLOW = "ethernet-25g"
 
 
 def network(
-    model: ModelLike, cluster: ClusterLike, *, gpus: int, batch: int, framework: str | None = None,
+    model: ModelLike, cluster: ClusterLike, *, gpus: int, batch: int | None = None, framework: str | None = None,
     along: str = "bandwidth", slow: str = SLOW, price: float | None = None, network_price: float | None = None,
     **choices: Any,
 ) -> Answer:  # fmt: skip
     """Step time of the best layout against the bandwidth between nodes, or its latency, and what each strategy needs.
 
+    batch: sequences per step; None is about 4M tokens.
     along: "bandwidth" (1 to 3,200 Gb/s of a node), "latency" (1 us to 10 ms), or "oversubscription" of the cluster's
     pods (1 to 32). slow: the network that the improved way is asked on. price: USD for an hour of a GPU;
     network_price: USD for an hour of each Gb/s of a node's network.
@@ -73,12 +74,13 @@ def network(
     """
     if along not in AXES:
         raise UnknownNameError("axis", along, AXES)
+    setup = setup_of(model, cluster, framework)
     whole("gpus", gpus)
-    whole("batch", batch)
+    batch = batch_or_usual(batch, setup.model.seq_len)
     for name, value in (("price", price), ("network_price", network_price)):
         if value is not None:
             real(name, value, least=0.0, most=1e6)
-    setup, question = search_request(setup_of(model, cluster, framework), gpus=gpus, batch=batch, **choices)
+    setup, question = search_request(setup, gpus=gpus, batch=batch, **choices)
     own, slower = setup.cluster, replace(setup.cluster, network=load_link(slow))
     if gpus <= own.gpus_per_node:
         raise InputError(f"gpus is {gpus}; allowed: more than the {own.gpus_per_node} of one node, for a network")

@@ -17,7 +17,9 @@ from planner.api.inputs import Cluster, ClusterLike, Model, ModelLike, profile_o
 from planner.api.layout_estimate import LayoutEstimate
 from planner.api.plan import Plan
 from planner.base.errors import InputError
-from planner.question import whole
+from planner.base.units import parse_count
+from planner.choices.choice import parsed
+from planner.question import batch_or_usual, whole
 from planner.training_time.goal import Goal, goal
 from planner.training_time.joint import strategy
 
@@ -32,7 +34,11 @@ AIM = ("tokens", "loss", "loss_law", "batch_law", "rule", "critical_batch")
 
 
 def _aim(model: Transformer, choices: dict[str, Any]) -> Goal:
-    return goal(model, **{name: choices.pop(name) for name in AIM if name in choices})
+    said = {name: choices.pop(name) for name in AIM if name in choices}
+    for name in ("tokens", "critical_batch"):
+        if isinstance(said.get(name), str):
+            said[name] = parsed(name, said[name], parse_count, "a number, such as 300e9 or 300B")
+    return goal(model, **said)
 
 
 def time(
@@ -58,17 +64,19 @@ def time(
 
 
 def explain(
-    model: ModelLike, cluster: ClusterLike, *, gpus: int, batch: int, framework: str | None = None,
+    model: ModelLike, cluster: ClusterLike, *, gpus: int, batch: int | None = None, framework: str | None = None,
     given: Given | None = None, **choices: Any,
 ) -> Answer:  # fmt: skip
     """The limits of the best layout's step and training, and its traffic against the links; arguments as of `time`.
+
+    batch: sequences per step; None is about 4M tokens.
 
     Raises:
         InputError, UnknownNameError, LayoutError: as `time`.
     """
     setup = setup_of(model, cluster, framework)
-    aim, gpus, batch = _aim(setup.model, choices), whole("gpus", gpus), whole("batch", batch)
-    return training.explain(setup, aim, given or {}, gpus=gpus, batch=batch, **choices)
+    aim, each = _aim(setup.model, choices), batch_or_usual(batch, setup.model.seq_len, whole("gpus", gpus))
+    return training.explain(setup, aim, given or {}, gpus=gpus, batch=each, **choices)
 
 
 def fastest(

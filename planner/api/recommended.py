@@ -7,7 +7,7 @@ from planner.api.anchored import anchored
 from planner.api.frameworks import held_request
 from planner.api.inputs import ClusterLike, ModelLike, SearchChoices, setup_of
 from planner.api.plan import Plan
-from planner.question import RUNS, whole, word
+from planner.question import RUNS, batch_or_usual, whole, word
 from planner.search import recommend as rank_layouts
 from planner.setup import Setup
 
@@ -17,7 +17,7 @@ def recommend(
     cluster: ClusterLike,
     *,
     gpus: int,
-    batch: int,
+    batch: int | None = None,
     framework: str | None = None,
     base: str | None = None,
     top: int = 5,
@@ -27,7 +27,8 @@ def recommend(
 ) -> Plan:
     """Search every legal layout of a model on so many accelerators; the best `top`, and why the rest lost.
 
-    batch: sequences per optimizer step. tp to sequence_parallel: allow only this value, or these; None allows all.
+    batch: sequences per optimizer step; None is about 4M tokens. tp to sequence_parallel: allow only this
+    value, or these; None allows all.
     allow_offload: also optimizer state in host memory. allow_async: also schedules that change the training.
     any_framework: also what the framework does not have. exclude: what must not be chosen, such as "schedule=zb-*",
     "tp=8", or "cp" for any but its default. fit_chance: how likely a layout must fit in memory: 0.95,
@@ -44,9 +45,8 @@ def recommend(
         LayoutError: no layout is legal, or the framework can run none of the model; says why.
     """
     setup = anchored(setup_of(model, cluster, framework), anchor)
-    return search_plan(
-        setup, gpus=gpus, global_batch=whole("batch", batch), top=top, objective=objective, base=base, **choices
-    )
+    each = batch_or_usual(batch, setup.model.seq_len, whole("gpus", gpus))
+    return search_plan(setup, gpus=gpus, global_batch=each, top=top, objective=objective, base=base, **choices)
 
 
 def search_plan(

@@ -18,6 +18,7 @@ from planner.base.files import write_text
 from planner.base.units import GIB
 from planner.exporters.perfetto import step_trace
 from planner.layouts import Layouts
+from planner.question import batch_or_usual
 from planner.report import simulations, tables
 from planner.report.pictures import svg_element, timeline_figure
 from planner.report.records import operation_frame
@@ -157,7 +158,7 @@ def simulate(
     model: ModelLike,
     cluster: ClusterLike,
     *,
-    batch: int,
+    batch: int | None = None,
     schedule_file: str | os.PathLike[str] | None = None,
     slices: str = "",
     framework: str | None = None,
@@ -175,4 +176,6 @@ def simulate(
     """
     file = None if schedule_file is None else Path(schedule_file)
     how = Timing(schedule_file=file, slices=slices)
-    return simulate_one(setup_of(model, cluster, framework), how, global_batch=batch, **choices)
+    setup = setup_of(model, cluster, framework)
+    each = batch_or_usual(batch, setup.model.seq_len, choices.get("dp", 1))
+    return simulate_one(setup, how, global_batch=each, **choices)

@@ -3,6 +3,7 @@
 PlannerError
 ├── InputError            what a user gave is wrong: field, value, what is allowed
 │   ├── UnknownNameError  no such model, cluster, schedule...: with the nearest names
+│   ├── ArgumentError     an argument that a function lacks: also a TypeError, as Python's own
 │   ├── FileFormatError   a file that does not parse or validate: path, field or line, what is allowed
 │   ├── LayoutError       a layout that breaks a rule of parallelism
 │   └── ScheduleError     an order of operations that is incomplete, doubled or can't run to its end
@@ -58,6 +59,10 @@ class UnknownNameError(InputError):
         how = "allowed" if len(names) <= _FEW else "nearest" if near else "known"
         more = "" if near or told is names else f" and {len(names) - len(told)} more"
         super().__init__(f"unknown {kind} {shown(name)}; {how}: {', '.join(told)}{more}. {remedy}")
+
+
+class ArgumentError(InputError, TypeError):
+    """An argument that a function lacks."""
 
 
 class FileFormatError(InputError):

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from planner.api.answer import Shown
     from planner.setup import Setup
 
-USUAL_BATCH_TOKENS = 4e6
-"""Tokens per step where none are given: LLaMA 2 (arXiv 2307.09288, 2.2), LLaMA 3's first (2407.21783, 3.4.1)."""
 OFF = 0.01  # of the tokens of a batch that are asked for, from which on it is said
 UNFOLDED = 100_000  # columns of a pipe
 QUESTION, WRITTEN = "The question", "What is written"
@@ -181,19 +179,19 @@ class StepBatch:
     def sequences(self, seq_len: Any, ranks: int = 1) -> int:
         """Sequences per optimizer step: of tokens the nearest number that divides well over so many ranks.
 
-        With neither option it is `USUAL_BATCH_TOKENS`, which stderr says.
+        With neither option it is `planner.question.USUAL_BATCH_TOKENS`, which stderr says.
 
         Raises InputError if both are given, one is out of range, or the tokens are less than one sequence.
         """
         from planner.base.errors import InputError
-        from planner.question import batch_of_tokens
+        from planner.question import batch_of_tokens, batch_or_usual
 
         if self.global_batch is not None and self.batch_tokens is not None:
             raise InputError("give --global-batch or --batch-tokens: one of the two")
         if self.global_batch is not None:
             return whole("global_batch", self.global_batch)
         if self.batch_tokens is None:
-            usual = batch_of_tokens("--batch-tokens", max(USUAL_BATCH_TOKENS, float(seq_len)), int(seq_len), ranks)
+            usual = batch_or_usual(None, seq_len, ranks)
             told = f"{usual:,} sequences per step, about the 4M tokens of LLaMA 2 and 3; --global-batch sets another"
             note(f"no batch is given, so it is {told}")
             return usual

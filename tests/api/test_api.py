@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import planner
-from planner import Cluster, LayoutError, Model, PlannerError, estimate, recommend, simulate
+from planner import Cluster, LayoutError, Model, PlannerError, estimate, fastest, recommend, simulate, time
+from planner.api.inputs import SearchChoices
 from planner.base import errors
 from tests.hang import HANG_S
 
@@ -245,6 +246,10 @@ BAD = [
     (lambda: recommend("llama-13b", "dgx-a100-80gb", gpus=8, batch=8, objective=3), "objective is 3"),
     (lambda: recommend("llama-13b", "dgx-a100-80gb", gpus=8, batch=8, objective="beauty"), "allowed: cost"),
     (lambda: recommend("llama-13b", "dgx-a100-80gb", gpus=8, batch=8, allow_offload=1), "allow_offload is 1"),
+    (lambda: recommend("llama-13b", "dgx-a100-80gb", gpus=8, max_memory=70), "max_memory_gib"),
+    (lambda: estimate("llama-13b", "selene", batch=8, depth=2), "depth is no choice; there are schedule, dp"),
+    (lambda: time("llama-13b", "selene", gpus=8, tokens="many"), "tokens is 'many'"),
+    (lambda: Model("llama-13b", seq_len="long"), "seq_len is 'long'"),
     (lambda: recommend(3, "dgx-a100-80gb", gpus=8, batch=8), "model is 3"),
     (lambda: recommend("llama-13b", "dgx-a100", gpus=8, batch=8), "dgx-a100-80gb"),
     (lambda: Cluster("dgx-a100-80gb", network="infinibad-hdr"), "infiniband-hdr"),
@@ -315,3 +320,31 @@ def test_sequence_parallelism_is_on_where_a_framework_turns_it_on_by_itself(fram
     asked = {"batch": 64, "framework": framework} | choices
     assert planner.estimate("llama3-8b", "dgx-h100", **asked).layout["sequence_parallel"] == on
     assert planner.simulate("llama3-8b", "dgx-h100", **asked).layouts.row(0)["sequence_parallel"] == on
+
+
+def test_an_unknown_argument_is_pythons_error_too_and_names_all_that_are_allowed():
+    with pytest.raises(TypeError) as caught:
+        recommend("llama-13b", "dgx-a100-80gb", gpus=8, batch=8, max_memory=70)
+    allowed = str(caught.value).partition("; there are ")[2].split(", ")
+    assert set(SearchChoices.__annotations__) == set(allowed)
+
+
+def test_a_batch_that_is_not_given_is_the_commands():
+    few = {"tp": 4, "zero": 1, "micro_batch": 1, "recompute": "none"}
+    assert recommend("llama3-8b", "dgx-h100", gpus=8, **few).batch == 512
+    assert estimate("llama3-8b", "dgx-h100", tp=8).layout["global_batch"] == 512
+    assert simulate("llama3-8b", "dgx-h100", tp=8).layout["global_batch"] == 512
+
+
+def test_texts_stand_for_numbers_as_the_commands_take_them():
+    assert Model("llama3-8b", seq_len="16k").seq_len == 16384
+    ask = {"gpus": 8, "batch": 512, "tp": 4, "zero": 1, "micro_batch": 1, "recompute": "none"}
+    assert time("llama3-8b", "dgx-h100", tokens="1T", **ask).to_dict() == (
+        time("llama3-8b", "dgx-h100", tokens=1e12, **ask).to_dict()
+    )
+
+
+def test_one_clusters_fastest_is_a_row_a_number_of_gpus():
+    answer = fastest("gpt2", "dgx-h100", max_gpus=8, tokens=1e9)
+    (one,) = answer.to_dict()["results"]
+    assert answer.to_pandas()["gpus"].tolist() == [row["gpus"] for row in one["time_against_gpus"]]
