@@ -17,7 +17,7 @@ from planner.choices.choice import value_text
 from planner.choices.table import CHOICES
 from planner.choices.training import read_training
 from planner.layouts import GradDtype, OptimizerKind
-from planner.report.tables import PARTS
+from planner.report.tables import PARTS, lighter_lines
 from planner.search import Recommendation
 from planner.search import recommend as search
 from planner.search.found import EQUAL
@@ -169,7 +169,10 @@ def _lighter(fixed: Fixed) -> Iterator[tuple[str, Fixed]]:
 
 
 def reasons(plan: Plan) -> list[str]:
-    """Sentences on what the best change of each choice, or pair of degrees, brings; the fastest change first."""
+    """What options that take less memory bring, then the best change of each choice, or pair of degrees: sentences.
+
+    The fastest change comes first.
+    """
     found = plan.found
     if not len(found.best):
         return []
@@ -186,7 +189,8 @@ def reasons(plan: Plan) -> list[str]:
         asked_for = found.request.fixed.offload or "offload_optimizer" not in change
         if told and asked_for and not change.keys() & {"grad_dtype", "attention"}:
             nearest[tuple(change)] = min(nearest.get(tuple(change), (np.inf, i)), (share, i))
-    return [_sentence(best, changed, i, said[i], row) for _, i in sorted(nearest.values())[:MOST_REASONS]]
+    nearest_first = sorted(nearest.values())[:MOST_REASONS]
+    return lighter_lines(plan.faster_with) + [_sentence(best, changed, i, said[i], row) for _, i in nearest_first]
 
 
 def _sentence(best: Estimate, changed: Changed, i: int, said: dict[str, Any], row: dict[str, Any]) -> str:

@@ -131,9 +131,7 @@ def recommendation_view(
             low, high = (format_seconds(x) for x in interval_s)
             lines.append(f"  Runs like this took {way} than predicted: count on {low} to {high} per step")
         lines += closed_form_lines(result, i)
-        if faster_with:
-            steps = [f"{format_seconds(step)} with {option}" for option, step in faster_with.items()]
-            lines.append(f"  Slow for want of memory: a step takes {', '.join(steps)}")
+        lines += [f"  {line}" for line in lighter_lines(faster_with or {})]
         if (j := found.fastest) is not None and j != i:
             lines.append(f"  {_fastest_line(result, i, j)}")
         if (j := found.roomiest) is not None and result.memory_bytes[j] < LESS * result.memory_bytes[i]:
@@ -163,6 +161,12 @@ def recommendation_view(
 def beyond(predicted: Any, interval: Sequence[float]) -> str:
     """Whether what is measured of such cases is longer than predicted, or shorter; empty if it may be as predicted."""
     return "longer" if predicted < interval[0] else "shorter" if predicted > interval[1] else ""
+
+
+def lighter_lines(faster_with: Mapping[str, float]) -> list[str]:
+    """The steps with options that take less memory, where memory makes them long: a sentence, or none."""
+    steps = [f"{format_seconds(step)} with {option}" for option, step in faster_with.items()]
+    return [f"Slow for want of memory: a step takes {', '.join(steps)}"] if steps else []
 
 
 def closed_form_lines(result: Estimate, i: int) -> list[str]:
