@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from math import lcm
 from typing import TYPE_CHECKING, Any
 
 from planner.base.errors import ArgumentError, InputError
@@ -86,11 +87,13 @@ def numerics(cluster: Cluster, precision: str | None, attention: str | None) -> 
     return number, kernel
 
 
-def batch_of_tokens(name: str, tokens: float, seq_len: int, ranks: int = 1) -> int:
+def batch_of_tokens(name: str, tokens: float, seq_len: int, ranks: int = 1, unit: int = 1) -> int:
     """Sequences per optimizer step of about so many tokens: the nearest 2^a or 3 x 2^a.
 
     ranks: accelerators or replicas that share them. Where their number has an odd factor, such as 96's 3, the sequences
     have it too, unless that is far from the tokens: else replicas could not have it, and pipelines would.
+
+    unit: of which the sequences are a multiple, unless they are meant exactly.
 
     Whole sequences that are not thousands of tokens are meant exactly: 50,176 tokens are 49 sequences of 1,024, but
     512k of 4,096 are 128, not 125, which few GPUs could share.
@@ -104,15 +107,15 @@ def batch_of_tokens(name: str, tokens: float, seq_len: int, ranks: int = 1) -> i
         )
     if sequences.is_integer() and tokens % 1000:
         return int(sequences)
-    odd = ranks // (ranks & -ranks) if isinstance(ranks, int) and ranks > 0 else 1
-    well = [(odd if odd <= sequences else 1) * k << a for k in (1, 3) for a in range(24)]
+    odd = lcm(unit, ranks // (ranks & -ranks)) if isinstance(ranks, int) and ranks > 0 else unit
+    well = [(odd if odd <= sequences else unit) * k << a for k in (1, 3) for a in range(24)]
     return min(well, key=lambda n: max(n / sequences, sequences / n))
 
 
-def batch_or_usual(batch: int | None, seq_len: int, ranks: int = 1) -> int:
+def batch_or_usual(batch: int | None, seq_len: int, ranks: int = 1, unit: int = 1) -> int:
     """Sequences per optimizer step: those given, else about `USUAL_BATCH_TOKENS`. Raises InputError if out of range."""
     usual = max(USUAL_BATCH_TOKENS, float(seq_len))
-    return batch_of_tokens("batch", usual, int(seq_len), ranks) if batch is None else whole("batch", batch)
+    return batch_of_tokens("batch", usual, int(seq_len), ranks, unit) if batch is None else whole("batch", batch)
 
 
 def one_layout(cluster: Cluster, *, own_split: str = "even", **choices: Any) -> Layouts:

@@ -10,6 +10,7 @@ from planner.api.inputs import ClusterLike, ModelLike, profile_of, setup_of
 from planner.api.layout_estimate import LayoutEstimate, closing, closing_record
 from planner.base.errors import InputError, UnknownNameError
 from planner.choices.choice import real
+from planner.choices.table import CHOICES, SHARED
 from planner.hardware import load_link
 from planner.question import batch_or_usual, largest_question, search_request, whole
 from planner.report.largest import draw_largest, largest_record, largest_view
@@ -51,6 +52,13 @@ def largest(
     return Answer("", record, largest_view(record), partial(draw_largest, record))
 
 
+def _is_given(name: str, value: Any) -> bool:
+    """Whether a choice is another than without the user's word."""
+    if name in SHARED:
+        return bool(CHOICES[name].coded(value) != CHOICES[name].default)
+    return name in CHOICES or bool(value)
+
+
 SLOW = "ethernet-25g"
 """The slow network of the first paper's question, where none is named."""
 
@@ -75,8 +83,7 @@ def network(
     if along not in AXES:
         raise UnknownNameError("axis", along, AXES)
     setup = setup_of(model, cluster, framework)
-    whole("gpus", gpus)
-    batch = batch_or_usual(batch, setup.model.seq_len)
+    batch = batch_or_usual(batch, setup.model.seq_len, whole("gpus", gpus))
     for name, value in (("price", price), ("network_price", network_price)):
         if value is not None:
             real(name, value, least=0.0, most=1e6)
@@ -86,12 +93,16 @@ def network(
         raise InputError(f"gpus is {gpus}; allowed: more than the {own.gpus_per_node} of one node, for a network")
     if along == "oversubscription" and gpus <= (pod := own.gpus_per_node * own.pod_nodes):
         raise InputError(f"gpus is {gpus}; allowed: more than the {pod} of one pod (pod_nodes {own.pod_nodes})")
-    given = frozenset(name for name, value in choices.items() if value is not None)
+    hourly = assume(own, {"price_usd_per_hour": price}).prices.price_per_hour
+    if network_price is not None and hourly is None:
+        raise InputError(
+            f"network_price is {network_price:g} without a price; allowed: beside price, USD for a GPU's hour"
+        )
+    given = {name: value for name, value in choices.items() if value is not None and _is_given(name, value)}
     case = NetworkCase(setup=setup, axis=AXES[along], request=question, given=given)
     found = curve(case)
     needs = [need_of(case, name, settles) for name, settles in STRATEGIES.items()]
     both = ways(case, slower) if along == "bandwidth" else ()
-    hourly = assume(own, {"price_usd_per_hour": price}).prices.price_per_hour
     on = case.on(found.values[-1])
     one = LayoutEstimate(on, timed_estimate(on, found.layouts.take([-1])), 0)
     record = network_record(case, found, needs, both, hourly, network_price) | closing_record(one)

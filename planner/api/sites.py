@@ -6,7 +6,7 @@ from typing import Any
 
 from planner.api.answer import Answer
 from planner.api.training import Given
-from planner.base.errors import InputError
+from planner.base.errors import InputError, LayoutError
 from planner.base.units import GBIT
 from planner.choices.choice import real
 from planner.hardware.groups import MachineGroup, MixedCluster, load_mixed
@@ -38,7 +38,8 @@ def training_on_sites(
     steps between exchanges, Streaming DiLoCo's shares (None: of three layers each), bits of an outer gradient, steps
     that a share travels behind. choices: what the search may choose from, as of `planner.recommend`.
 
-    Raises InputError or UnknownNameError if a value is out of range or of another kind, or a name is unknown.
+    Raises InputError or UnknownNameError if a value is out of range or of another kind, or a name is unknown;
+    LayoutError if no way is legal and fits.
     """
     if not 1 <= len(sites) <= MOST_SITES:
         raise InputError(f"sites are {len(sites)}; allowed: 1 to {MOST_SITES}")
@@ -67,8 +68,10 @@ def training_on_sites(
     )  # fmt: skip
     ways = site_ways(case)
     best = best_way(ways)
+    if best is None:
+        raise LayoutError(f"{setup.model.name} trains in no way on {case.sites.text}; {ways[0].name}: {ways[0].none}")
     record = sites_record(
-        case, ways, best=None if best is None else best.name, loss_nats=goal.target.loss, busy=BUSY,
+        case, ways, best=best.name, loss_nats=goal.target.loss, busy=BUSY,
         extrapolations=[
             *beyond_fit(case.law, goal.target.parameters, len(sites), sync_every),
             *([f"{case.law.name}: of whole models, not of adapters"] if shared.get("train") else []),
@@ -109,14 +112,16 @@ def question(mixed: MixedCluster, model: Transformer | str, batch: int, framewor
     )  # fmt: skip
 
 
-def training_on_groups(model: Transformer | str, groups: str, *, batch: int, framework: str | None = None) -> Answer:
-    """The fastest ways to train on the groups of a file, and which of them are left out.
+def training_on_groups(
+    model: Transformer | str, groups: MixedCluster | str, *, batch: int, framework: str | None = None
+) -> Answer:
+    """The fastest ways to train on the groups of a file, or of what was loaded from it, and which of them are left out.
 
     Raises InputError, UnknownNameError or FileFormatError if a value is out of range, a name unknown, a file not valid;
     LayoutError if nothing fits on any of the groups.
     """
     whole("global_batch", batch)
-    mixed = load_mixed(groups)
+    mixed = load_mixed(groups) if isinstance(groups, str) else groups
     asked = question(mixed, model, batch, framework)
     record = mixed_record(asked, mixed, mixed_ways(asked))
     return Answer("", record, mixed_view(record))

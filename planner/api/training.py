@@ -1,6 +1,6 @@
 """How long a training takes, the shortest time in which it can be done, and what would help."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -74,11 +74,11 @@ def _factors(plan: TrainingPlan) -> tuple[LayoutEstimate, tuple[float, float]]:
 
 def fewest_gpus(
     setup: Setup, goal: Goal, given: Given, *, days: float | None, max_cost: float | None, max_gpus: int | None,
-    batch: int | None, exact_tokens: bool, **choices: Any,
+    batch: Callable[[int], int] | None, exact_tokens: bool, **choices: Any,
 ) -> Answer:  # fmt: skip
     """The fewest GPUs on which a training fits, and that keep days and dollars; other arguments as `training_time`.
 
-    max_gpus: most to try; None: the cluster's, or 100,000.
+    max_gpus: most to try; None: the cluster's, or 100,000. batch: sequences on so many GPUs.
 
     Raises as `training_time`.
     """
@@ -89,7 +89,7 @@ def fewest_gpus(
     case.assumptions.check_cost(max_cost, cluster.accelerator.name)
 
     def plan_of(gpus: int) -> TrainingPlan:
-        return plan_time(case, request, gpus=gpus, batch=batch, exact_tokens=exact_tokens)
+        return plan_time(case, request, gpus=gpus, batch=batch and batch(gpus), exact_tokens=exact_tokens)
 
     found = fewest(plan_of, cluster.gpus_per_node, most=most, days=days, max_cost=max_cost)
     record = {"model": setup.model.name, "cluster": cluster.name} | fewest_record(found, days=days, max_cost=max_cost)

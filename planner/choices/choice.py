@@ -165,6 +165,15 @@ def flag(name: str, value: Any) -> bool:
     return value
 
 
+def option_words(option: str, value: Any) -> list[str]:
+    """An option with its value on a command line: `--tp 2,4`, `--no-sequence-parallel`, `--exclude cp`."""
+    if isinstance(value, bool):
+        return [option if value else f"--no-{option[2:]}"]
+    if option == "--exclude":
+        return [word for text in value for word in (option, text)]
+    return [option, ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)]
+
+
 def value_text(value: Any) -> str:
     """A choice's value as people write it: on, full, 8."""
     if isinstance(value, bool):

@@ -1,5 +1,6 @@
 """`planner fewest`: the fewest GPUs that fit, and that keep a deadline or a price."""
 
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -38,7 +39,7 @@ def command(
     from planner.api.training import fewest_gpus
 
     setup = place.setup(model, anchor)
-    batch = None if size == o.StepBatch() else size.sequences(setup.model.seq_len)
+    batch = None if size == o.StepBatch() else partial(size.sequences, setup.model.seq_len)
     with o.working("searching every legal layout on more and more GPUs"):
         answer = fewest_gpus(
             setup, aim.goal(setup.model), given, days=days, max_cost=max_cost, max_gpus=max_gpus, batch=batch,

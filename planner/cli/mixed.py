@@ -1,5 +1,6 @@
 """`planner mixed`: groups of machines that differ."""
 
+from math import lcm
 from pathlib import Path
 from typing import Annotated
 
@@ -25,10 +26,10 @@ def command(
     """
     from planner.api.inputs import Model
     from planner.api.sites import training_on_groups
+    from planner.hardware.groups import load_mixed
 
-    shape = Model(model, seq_len=seq_len)
+    shape, cluster = Model(model, seq_len=seq_len), load_mixed(str(groups))
+    batch = size.sequences(shape.seq_len, lcm(*(group.gpus for group in cluster.groups)))
     with o.working("searching every set of groups"):
-        answer = training_on_groups(
-            shape.transformer, str(groups), batch=size.sequences(shape.seq_len), framework=o.profile_of(framework)
-        )
+        answer = training_on_groups(shape.transformer, cluster, batch=batch, framework=o.profile_of(framework))
     o.show(answer, json)

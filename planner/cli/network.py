@@ -43,7 +43,7 @@ def command(
     from planner.api.limits import network as suffices
 
     shape = Model(model, seq_len=seq_len)
-    batch = size.sequences(shape.seq_len)
+    batch = size.sequences(shape.seq_len, gpus)
     place = Cluster(cluster, network=network, figures=o.figures(figure))
     with o.working("searching along the network"):
         answer = suffices(

@@ -176,10 +176,11 @@ class StepBatch:
     global_batch: GlobalBatch = None
     batch_tokens: BatchTokens = None
 
-    def sequences(self, seq_len: Any, ranks: int = 1) -> int:
+    def sequences(self, seq_len: Any, ranks: int = 1, unit: int = 1) -> int:
         """Sequences per optimizer step: of tokens the nearest number that divides well over so many ranks.
 
-        With neither option it is `planner.question.USUAL_BATCH_TOKENS`, which stderr says.
+        unit: of which they are a multiple. With neither option it is `planner.question.USUAL_BATCH_TOKENS`, which
+        stderr says.
 
         Raises InputError if both are given, one is out of range, or the tokens are less than one sequence.
         """
@@ -191,11 +192,11 @@ class StepBatch:
         if self.global_batch is not None:
             return whole("global_batch", self.global_batch)
         if self.batch_tokens is None:
-            usual = batch_or_usual(None, seq_len, ranks)
+            usual = batch_or_usual(None, seq_len, ranks, unit)
             told = f"{usual:,} sequences per step, about the 4M tokens of LLaMA 2 and 3; --global-batch sets another"
             note(f"no batch is given, so it is {told}")
             return usual
-        found = batch_of_tokens("--batch-tokens", self.batch_tokens, int(seq_len), ranks)
+        found = batch_of_tokens("--batch-tokens", self.batch_tokens, int(seq_len), ranks, unit)
         tokens = found * int(seq_len)
         if abs(tokens / self.batch_tokens - 1.0) > OFF:
             told = f"{found:,} sequences, {tokens / 1e6:,.3g}M tokens; asked: {self.batch_tokens / 1e6:,.3g}M"

@@ -19,5 +19,5 @@ def command(
     from planner.api.compared import partition
 
     setup = place.setup(model)
-    batch = size.sequences(setup.model.seq_len)
-    o.show(partition(setup, global_batch=batch, **filling(gpus, choices)), json)
+    row = filling(gpus, choices)
+    o.show(partition(setup, global_batch=size.sequences(setup.model.seq_len, row["dp"]), **row), json)

@@ -1,5 +1,6 @@
 """`planner sites`: a training on several sites with slow links between them."""
 
+import math
 import re
 from typing import Annotated, Any
 
@@ -53,12 +54,13 @@ def command(
     from planner.api.sites import training_on_sites
 
     setup = place.setup(model)
-    batch = size.sequences(setup.model.seq_len)
+    gpus = _gpus(sites)
+    batch = size.sequences(setup.model.seq_len, sum(gpus), sum(gpus) // math.gcd(*gpus))
     allowed = "Gb/s, one for all sites or one a site, as 10,1"
     rates = parsed("--gbit", gbit, lambda text: tuple(float(part) for part in text.split(",")), allowed)
     with o.working("searching every way to divide the training"):
         answer = training_on_sites(
-            setup, aim.goal(setup.model), given, sites=_gpus(sites), gbit=rates, latency_ms=latency_ms,
+            setup, aim.goal(setup.model), given, sites=gpus, gbit=rates, latency_ms=latency_ms,
             batch=batch, sync_every=sync_every, shares=shares, bits=bits, overlap_steps=overlap_steps,
             replica_law=replica_law, exact_tokens=aim.loss is None, **choices,
         )  # fmt: skip

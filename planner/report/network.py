@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from planner.base.units import GBIT, HOUR, few_digits, gpus_text
+from planner.choices.choice import option_words
 from planner.report.plain_table import plain_table, stacked
 from planner.report.plots import BLUE, bars, figure_of, ruled
 from planner.report.tables import layout_text
@@ -61,15 +63,16 @@ def _need(n: NetworkNeed) -> dict[str, Any]:
 
 def _way(w: NetworkWay, case: NetworkCase) -> dict[str, Any]:
     held = " ".join(f"--{k} {','.join(map(str, v))}" for k, v in w.settles.items())
+    own = [w for name, value in case.given.items() for w in option_words(f"--{name.replace('_', '-')}", value)]
     command = (
         f"planner recommend {case.setup.model.name} --cluster {case.setup.cluster.name.split(' ')[0]} "
         f"--network {w.network} --gpus {case.request.gpus} --global-batch {case.request.global_batch} "
-        f"--framework {case.setup.framework.name} {held}"
+        f"--framework {case.setup.framework.name} {shlex.join(own)} {held}"
     )
     text = None if w.layouts is None else layout_text(w.layouts.row(0))
     return {
         "way": w.name, "settles": held, "network": w.network, "step_time_s": finite(w.step_s), "layout_text": text,
-        "enough": finite(w.need.enough), "command": command,
+        "enough": finite(w.need.enough), "command": " ".join(command.split()),
     }  # fmt: skip
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def sites_record(case: SitesCase, ways: tuple[SiteWay, ...], **more: Any) -> dict[str, Any]:
     """The question and every way with its days and dollars.
 
-    more: `best`, the name of the way that ends first, or None; `loss_nats`, to which all train; `busy`, with which
+    more: `best`, the name of the way that ends first; `loss_nats`, to which all train; `busy`, with which
     links are called enough; `extrapolations` of the law of replicas.
     """
     links = case.sites
@@ -54,20 +54,14 @@ def _record(w: SiteWay) -> dict[str, Any]:
 
 def sites_text(sites: Sites) -> str:
     """How many GPUs each site has and how they are joined."""
-    gpus, rates = (list(dict.fromkeys(x)) for x in (sites.gpus, sites.bytes_per_s))
-    each = (
-        f"{len(sites.gpus)} site{'s' * (len(sites.gpus) > 1)} of {gpus[0]:,}"
-        if len(gpus) == 1
-        else f"sites of {', '.join(map(str, sites.gpus))}"
-    )
+    rates = list(dict.fromkeys(sites.bytes_per_s))
     links = ", ".join(f"{r / GBIT:g}" for r in (rates if len(rates) == 1 else sites.bytes_per_s))
-    return f"{each} GPUs, links of {links} Gb/s, {sites.latency_s * 1e3:g} ms one way"
+    return f"{sites.text}, links of {links} Gb/s, {sites.latency_s * 1e3:g} ms one way"
 
 
 def sites_view(case: SitesCase, r: Mapping[str, Any]) -> RenderableType:
     """The way that ends first, then all ways, then the laws and the assumptions."""
-    ends = "nothing fits" if r["best"] is None else f"{r['best']} ends first"
-    head = f"{r['model']} on {sites_text(case.sites)} of {r['cluster']}, batch {case.batch:,}: {ends}"
+    head = f"{r['model']} on {sites_text(case.sites)} of {r['cluster']}, batch {case.batch:,}: {r['best']} ends first"
     priced = any(w.get("cost_usd") is not None for w in r["ways"])
     money = ["USD"] if priced else []
     table = plain_table(
@@ -147,9 +141,9 @@ def _way_record(asked: MixedQuestion, w: MixedWay) -> dict[str, Any]:
 
 def _said(way: str, part: Mapping[str, Any]) -> str:
     """The work of one group."""
-    row = part["layout"]
+    row, n = part["layout"], part["global_batch"]
     if part["layers"] is None:
-        return f"{part['cluster']}: {part['global_batch']:,} sequences, {layout_text(row)}"
+        return f"{part['cluster']}: {n:,} sequence{'s' * (n > 1)}, {layout_text(row)}"
     runs = [(n, len(list(same))) for n, same in groupby(part["layers"])]
     layers = " ".join(f"{times} x {n}" if times > 1 else str(n) for n, times in runs)
     return f"{part['cluster']}: tp {row['tp']} pp {len(part['layers'])}, layers {layers}"
@@ -163,7 +157,8 @@ def mixed_view(r: Mapping[str, Any]) -> RenderableType:
     table = plain_table("step", "tokens/s", "way", "groups", numbers=(0, 1))
     for w in r["ways"]:
         common = w["parts"][0]["layout"]
-        more = f" dp {common['dp']} mb {common['micro_batch']} {common['recompute']}" if w["way"] == "pipeline" else ""
+        again = f" recompute {common['recompute']}" if common["recompute"] != "none" else ""
+        more = f" dp {common['dp']} mb {common['micro_batch']}{again}" if w["way"] == "pipeline" else ""
         said = "; ".join(_said(w["way"], part) for part in w["parts"])
         table.add_row(f"{w['step_time_s']:.4g} s", f"{w['tokens_per_s']:,.0f}", w["way"] + more, said)
     return stacked(

@@ -231,7 +231,7 @@ def _table(found: Fewest) -> RenderableType:
     """A row for each number of GPUs."""
     priced = any(p is not None and math.isfinite(p.cost_usd) for p in found.tried.values())
     money = ["USD"] * priced
-    table = plain_table("GPUs", "batch", "days", "GPU-hours", *money, "MFU", "layout", numbers=tuple(range(5 + priced)))
+    table = plain_table("GPUs", "batch", "time", "GPU-hours", *money, "MFU", "layout", numbers=tuple(range(5 + priced)))
     for gpus, plan in found.tried.items():
         if plan is None:
             table.add_row(f"{gpus:,}", *["-"] * (4 + priced), "nothing fits")
@@ -239,7 +239,8 @@ def _table(found: Fewest) -> RenderableType:
         row = _row(gpus, plan)
         cost = [count_text(row["cost_usd"]) if row["cost_usd"] is not None else "-"] * priced
         table.add_row(
-            f"{gpus:,}", f"{row['global_batch']:,}", "never ends" if row["days"] is None else f"{row['days']:,.1f}",
+            f"{gpus:,}", f"{row['global_batch']:,}",
+            "never ends" if row["days"] is None else format_seconds(row["days"] * DAY),
             "-" if row["gpu_hours"] is None else count_text(row["gpu_hours"]), *cost, f"{row['mfu']:.1%}",
             layout_text(row["layout"]),
         )  # fmt: skip

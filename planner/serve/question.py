@@ -13,7 +13,7 @@ from planner.api.inputs import Cluster, Model
 from planner.api.plan import Plan
 from planner.api.recommended import recommend
 from planner.base.errors import InputError, PlannerError, shown
-from planner.choices.choice import Choice, flag, number, switch
+from planner.choices.choice import Choice, flag, number, option_words, switch
 from planner.choices.table import CHOICES, SETTLED, SHARED
 from planner.question import whole
 from planner.serve.fields import CHANGED, FIELDS, batch_of, decimal
@@ -60,12 +60,7 @@ class AskedQuestion:
         for name, value in self.given.items():
             own = FIELDS[name].option if name in FIELDS else ""
             option = own or f"--{name.replace('_', '-')}"
-            if isinstance(value, bool):
-                words += [option if value else f"--no-{option[2:]}"]
-            elif name == "exclude":
-                words += [word for text in value for word in ("--exclude", text)]
-            else:
-                words += [option, ",".join(map(str, value)) if isinstance(value, list) else str(value)]
+            words += option_words(option, value)
         return shlex.join(words)
 
     @property

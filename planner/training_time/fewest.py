@@ -4,12 +4,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from planner.base.errors import InputError, LayoutError
-from planner.base.units import gpus_text
+from planner.base.units import DAY, format_seconds, gpus_text
 from planner.search.request import divisors
 from planner.training_time.time import TrainingPlan
 
 PARTS = (4, 5, 6, 7)
 """Node counts of an octave that are tried: jobs of 11 or 13 nodes divide little."""
+
+
+NEAR = 0.05
+"""The shortest training is also told on the fewest GPUs of those that take so much longer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +102,10 @@ def fewest(
 def _not_kept(plans: list[TrainingPlan], most: int, limits: str, priced: bool) -> tuple[TrainingPlan, str]:
     """The shortest plan, and what to say where none keeps what was asked: the shortest and the cheapest tried."""
     soonest, cheapest = min(plans, key=lambda p: p.days), min(plans, key=lambda p: p.cost_usd)
+    near = min((p for p in plans if p.days <= (1.0 + NEAR) * soonest.days), key=lambda p: p.gpus, default=soonest)
+    fewer = f"; {format_seconds(near.days * DAY)} on {near.gpus:,}" if near is not soonest else ""
     money = f"; the cheapest {cheapest.cost_usd:,.0f} USD on {cheapest.gpus:,}" if priced else ""
     return soonest, (
         f"no number of GPUs tried up to {most:,} keeps {limits}: the shortest takes "
-        f"{soonest.days:,.1f} days on {soonest.gpus:,} GPUs{money}"
+        f"{format_seconds(soonest.days * DAY)} on {soonest.gpus:,} GPUs{fewer}{money}"
     )

@@ -7,7 +7,7 @@ link never hurts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +19,7 @@ from planner.base.units import GBIT
 from planner.hardware import Cluster
 from planner.layouts import Layouts
 from planner.search.grids import Grid
-from planner.search.ranking import best_of
+from planner.search.ranking import best_of, recommend
 from planner.search.request import Request
 from planner.search.scan import search, totals_all, wide_grids
 from planner.setup import Setup
@@ -107,12 +107,12 @@ AXES = {
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkCase:
-    """A setup's question, asked again on other networks; given: the choices that the user has settled."""
+    """A setup's question, asked again on other networks; given: choices that the user has settled, as given."""
 
     setup: Setup
     axis: NetworkAxis
     request: Request
-    given: frozenset[str] = frozenset()
+    given: Mapping[str, Any] = field(default_factory=dict)
 
     def held(self, settles: Mapping[str, Any]) -> NetworkCase:
         """The same with more settled of the layout."""
@@ -280,10 +280,11 @@ def ways(case: NetworkCase, slow: Cluster) -> tuple[NetworkWay, ...]:
         setup = replace(case.setup, cluster=cluster)
         need = need_of(case, name, free)
         try:
-            layouts = None if need.layouts is None else one.best(setup, need.layouts)
+            found = recommend(setup, **one.request.question, plainest=True, among=one.grids)  # as the command does
+            best = found.estimate.take(found.best[:1])
         except LayoutError:
-            layouts = None
-        step = float("nan") if layouts is None else float(exact_step_s(setup, layouts)[0][0])
+            best = None
+        layouts, step = (best.layouts, float(best.step_time_s[0])) if best else (None, float("nan"))
         out.append(
             NetworkWay(name=name, network=cluster.network.name, settles=free, step_s=step, layouts=layouts, need=need)
         )

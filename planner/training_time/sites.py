@@ -5,8 +5,10 @@ behind the steps (Streaming DiLoCo); a pipeline whose stages lie on the sites in
 them add to its step. Array-first.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import groupby, product
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -50,12 +52,22 @@ class Sites:
     def batches(self, batch: int) -> tuple[int, ...]:
         """Sequences of a step that each site takes, as many a GPU. Raises InputError if they are no whole numbers."""
         total = sum(self.gpus)
-        if any(batch * g % total for g in self.gpus):
+        unit = total // gcd(*self.gpus)
+        if batch % unit:
+            near = batch // unit * unit
             raise InputError(
-                f"global batch is {batch} on sites of {', '.join(map(str, self.gpus))} GPUs; allowed: a batch that "
-                f"gives each site whole sequences in proportion to its GPUs"
+                f"global batch is {batch} on {self.text}; allowed: whole sequences a site, in proportion to its GPUs: "
+                f"{f'{near} or ' if near else ''}{near + unit}"
             )
         return tuple(batch * g // total for g in self.gpus)
+
+    @property
+    def text(self) -> str:
+        """How many GPUs each site has: "3 sites of 256 GPUs", "sites of 2 x 256, 128 GPUs"."""
+        runs = [(len(list(same)), f"{g:,}") for g, same in groupby(self.gpus)]
+        if len(runs) == 1:
+            return f"{runs[0][0]:,} site{'s' * (runs[0][0] > 1)} of {runs[0][1]} GPUs"
+        return f"sites of {', '.join(f'{n} x {g}' if n > 1 else g for n, g in runs)} GPUs"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,16 +212,12 @@ def _pipeline(case: SitesCase) -> SiteWay:
     if not depths or not schedules:
         raise LayoutError(f"no layout that is allowed has a multiple of {number} stages under {' or '.join(SCHEDULES)}")
     found: list[tuple[Estimate, float, float, float]] = []
-    none = LayoutError("no layout is legal")
     for schedule, depth in product(schedules, depths):
-        try:
+        with suppress(LayoutError):
             one = case.best(gpus, case.batch, pp=(depth,), schedule=(schedule,), pipelined=depth > 1)
-        except LayoutError as error:
-            none = error
-            continue
-        found.append((one, *over_links(case.setup, one, number, sites.slowest_bytes_per_s, sites.latency_s, BUSY)))
+            found.append((one, *over_links(case.setup, one, number, sites.slowest_bytes_per_s, sites.latency_s, BUSY)))
     if not found:
-        raise none
+        raise LayoutError(f"no layout with a multiple of {number} stages is legal and fits")
     best, step_s, travel_s, enough = min(found, key=lambda f: f[1])
     return SiteWay(
         name="", gpus=gpus, sites=number, compute_s=float(best.step_time_s[0]), step_s=step_s, travel_s=travel_s,

@@ -1,5 +1,6 @@
 """`planner mixed`: the homogeneous limit, brute force, permutations, bounds, a published order, bad files."""
 
+import re
 from dataclasses import replace
 from functools import partial
 from itertools import permutations, product
@@ -16,6 +17,7 @@ from planner.hardware import load_cluster, load_link
 from planner.hardware.groups import load_mixed
 from planner.layouts import Layouts
 from planner.question import load_setup
+from planner.report.sites import _said
 from planner.search.mixed import (
     MixedQuestion,
     MixedWay,
@@ -47,9 +49,22 @@ def two(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def ways(two):
-    """Of training on these two groups, the best first."""
-    return training_on_groups("llama-7b", two, batch=BATCH).to_dict()["ways"]
+def answer(two):
+    """Of training on these two groups."""
+    return training_on_groups("llama-7b", two, batch=BATCH)
+
+
+@pytest.fixture(scope="module")
+def ways(answer):
+    """The best first."""
+    return answer.to_dict()["ways"]
+
+
+def test_a_pipeline_says_what_is_recomputed_and_nothing_where_nothing_is(answer, ways):
+    part = next(w for w in ways if w["way"] == "pipeline")["parts"][0]
+    assert part["layout"]["recompute"] == "none"
+    assert re.search(r"pipeline dp [0-9]+ mb [0-9]+  +dgx", repr(answer))
+    assert ": 1 sequence, dp" in _said("replicas", part | {"global_batch": 1, "layers": None})
 
 
 def test_equal_groups_give_the_homogeneous_answer_bit_for_bit(tmp_path):

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from planner.api.training import fewest_gpus
 from planner.base.errors import InputError, LayoutError
 from planner.base.units import DAY
 from planner.question import load_setup
@@ -85,6 +86,35 @@ def test_a_number_that_no_doubling_meets_is_found():
 
     assert fewest(plan, 8, most=128, days=None, max_cost=None).fits.gpus == 40
     assert fewest(plan, 8, most=128, days=6.0, max_cost=None).keeps.gpus == 80
+
+
+def test_each_size_has_its_own_batch():
+    setup = load_setup("gpt2", "dgx-h100")
+    answer = fewest_gpus(
+        setup,
+        goal(setup.model, tokens=1e9),
+        {},
+        days=1e-4,
+        max_cost=None,
+        max_gpus=8,
+        batch=lambda gpus: 64 * gpus,
+        exact_tokens=True,
+    )
+    tried = answer.to_dict()["tried"]
+    assert [(row["gpus"], row["global_batch"]) for row in tried] == [(1, 64), (2, 128), (4, 256), (8, 512)]
+    assert re.search(r"^ +8 +512 +[0-9.]+ (s|min) ", repr(answer), re.MULTILINE)
+
+
+def test_of_the_nearly_shortest_the_fewest_gpus_are_named():
+    made = {8: 10.0, 16: 6.2, 24: 6.1, 32: 6.0}
+
+    def plan(gpus):
+        if gpus not in made:
+            raise LayoutError("none")
+        return SimpleNamespace(gpus=gpus, days=made[gpus], cost_usd=0.0)
+
+    found = fewest(plan, 8, most=32, days=1.0, max_cost=None)
+    assert found.missed.endswith("the shortest takes 6.0 days on 32 GPUs; 6.2 days on 16")
 
 
 def test_what_is_never_kept_says_what_comes_nearest(plan_of):

@@ -1,18 +1,23 @@
 """`planner network`: a faster link never hurts, limits by hand, what is asked again on other networks."""
 
+import json
+import shlex
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 import planner
 from planner.base.errors import InputError, LayoutError, UnknownNameError
 from planner.base.units import GBIT
+from planner.cli import app
 from planner.hardware import load_cluster
 from planner.layouts import Layouts
 from planner.question import load_setup, search_request
+from planner.report.tables import layout_text
 from planner.step.estimate import estimate
 from planner.training_time.network import (
     AXES,
@@ -34,7 +39,7 @@ def case(axis=SHORT, gpus=32, batch=64, model="llama-7b", **choices):
     setup, asked = search_request(
         load_setup(model, CLUSTER, framework="megatron-core"), gpus=gpus, batch=batch, **choices
     )
-    return NetworkCase(setup=setup, axis=axis, request=asked, given=frozenset(choices))
+    return NetworkCase(setup=setup, axis=axis, request=asked, given=choices)
 
 
 @pytest.mark.parametrize("axis", [SHORT, DELAYS], ids=lambda a: a.name)
@@ -111,7 +116,8 @@ def test_a_strategy_says_what_it_needs_or_why_it_is_none():
 
 
 def test_python_answers_as_the_command_does():
-    answer = planner.network("llama-7b", "dgx-a100-80gb", gpus=16, batch=32, price=2.0, network_price=0.01)
+    asked = {"gpus": 16, "batch": 64, "exclude": ["schedule=zb-*"]}
+    answer = planner.network("llama-7b", "dgx-a100-80gb", price=2.0, network_price=0.01, **asked)
     record = answer.to_dict()
     assert [p["value"] for p in record["curve"]] == sorted(p["value"] for p in record["curve"])
     dear, cheap = (record["curve"][k] for k in (-1, 0))
@@ -121,8 +127,10 @@ def test_python_answers_as_the_command_does():
     base, better, free = record["first_question"]
     assert (base["network"], better["network"], free["network"]) == (CLUSTER.network.name, *["ethernet-25g"] * 2)
     assert (better["settles"], free["settles"]) == ("--schedule layered,modular,breadth-first --zero 1,2,3", "")
-    own = planner.recommend("llama-7b", planner.Cluster("dgx-a100-80gb", network="ethernet-25g"), gpus=16, batch=32)
-    assert free["step_time_s"] == pytest.approx(own[0].step_time_s)
+    for way in (base, better, free):
+        assert "--exclude 'schedule=zb-*'" in way["command"]
+        told = json.loads(CliRunner().invoke(app, [*shlex.split(way["command"])[1:], "--json"]).stdout)["best"][0]
+        assert (way["step_time_s"], way["layout_text"]) == (told["step_time_s"], layout_text(told["layout"]))
     assert f"what the framework runs, on ethernet-25g, 8 NICs per node: {free['step_time_s']:.4g} s per step" in repr(
         answer
     )
@@ -144,6 +152,7 @@ PODS = planner.Cluster("dgx-a100-80gb", figures={"pod_nodes": 2})
     ({"slow": "ether"}, UnknownNameError, "ethernet"),
     ({"price": -1.0}, InputError, "price is -1"),
     ({"network_price": float("nan")}, InputError, "network_price is nan"),
+    ({"network_price": 0.1}, InputError, "network_price is 0.1 without a price; allowed: beside price"),
     ({"tp": 3}, LayoutError, "tp"),
 ])  # fmt: skip
 def test_bad_questions_are_refused_by_name(changes, error, text):

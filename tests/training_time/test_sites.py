@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.api.sites import training_on_sites
-from planner.base.errors import InputError, UnknownNameError
+from planner.base.errors import InputError, LayoutError, UnknownNameError
 from planner.hardware import load_cluster
 from planner.layouts import Precision
 from planner.question import load_setup, search_request
@@ -166,6 +166,11 @@ def test_a_link_that_is_slower_than_a_pass_sets_gpipes_pace(sites, rounds, delay
     assert ran - 1e-6 <= said <= ran + 2.0 * link + 1e-6
 
 
+def test_why_no_pipeline_is_there_is_said_in_words_of_sites():
+    pipeline = site_ways(case(gpus=(17, 17), batch=2))[-1]
+    assert pipeline.none == "no layout with a multiple of 2 stages is legal and fits"
+
+
 def test_fp32_sends_twice_the_bytes():
     layouts = case().best(32, 256, pp=(2,), pipelined=True).layouts
     twice = boundary_bytes(SETUP, replace(layouts, precision=np.array([Precision.FP32])))
@@ -186,19 +191,28 @@ def test_the_square_cube_law():
     assert np.all(np.diff(shares) > 0)
 
 
+ASKED = {
+    "sites": [16, 16], "gbit": [1.0], "latency_ms": 1.0, "batch": 256, "sync_every": 100, "shares": None,
+    "bits": 32, "overlap_steps": 1.0, "replica_law": "charles-2025", "exact_tokens": True,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(("wrong", "says"), [
     ({"sites": []}, "sites are 0"), ({"gbit": [1.0, 2.0, 3.0]}, "gbit has 3 values for 2 sites"),
     ({"gbit": [0.0]}, "gbit is 0"), ({"latency_ms": float("nan")}, "latency_ms is nan"), ({"bits": 5}, "bits is 5"),
     ({"sync_every": 0}, "sync_every is 0"), ({"shares": 33}, "shares is 33"), ({"overlap_steps": -1}, "overlap_steps"),
     ({"overlap_steps": 31.0, "sync_every": 30}, "overlap_steps is 31"),
-    ({"batch": 255}, "global batch is 255"), ({"sites": [16, 0]}, "sites is 0"),
+    ({"batch": 255}, "255 on 2 sites of 16 GPUs; allowed: .*: 254 or 256"),
+    ({"sites": [16, 16, 8], "batch": 4}, "4 on sites of 2 x 16, 8 GPUs; allowed: .* to its GPUs: 5$"),
+    ({"sites": [16, 0]}, "sites is 0"),
 ])  # fmt: skip
 def test_bad_input_is_one_clear_line(wrong, says):
-    asked = {
-        "sites": [16, 16], "gbit": [1.0], "latency_ms": 1.0, "batch": 256, "sync_every": 100, "shares": None,
-        "bits": 32, "overlap_steps": 1.0, "replica_law": "charles-2025", "exact_tokens": True,
-    }  # fmt: skip
     with pytest.raises(InputError, match=says):
-        training_on_sites(SETUP, GOAL, {}, **(asked | wrong))
+        training_on_sites(SETUP, GOAL, {}, **(ASKED | wrong))
+
+
+def test_where_no_way_is_there_and_an_unknown_law_are_one_line_too():
+    with pytest.raises(LayoutError, match=r"trains in no way on 2 sites of 16 GPUs; one site alone: .* tp must divide"):
+        training_on_sites(SETUP, GOAL, {}, **ASKED, tp=[64])
     with pytest.raises(UnknownNameError, match="law of replicas"):
-        training_on_sites(SETUP, GOAL, {}, **(asked | {"replica_law": "none"}))
+        training_on_sites(SETUP, GOAL, {}, **(ASKED | {"replica_law": "none"}))
