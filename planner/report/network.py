@@ -12,6 +12,7 @@ from rich.text import Text
 
 from planner.base.units import GBIT, HOUR, few_digits, gpus_text
 from planner.choices.choice import option_words
+from planner.hardware.read import WITH
 from planner.report.plain_table import plain_table, stacked
 from planner.report.plots import BLUE, bars, figure_of, ruled
 from planner.report.tables import layout_text
@@ -64,8 +65,12 @@ def _need(n: NetworkNeed) -> dict[str, Any]:
 def _way(w: NetworkWay, case: NetworkCase) -> dict[str, Any]:
     held = " ".join(f"--{k} {','.join(map(str, v))}" for k, v in w.settles.items())
     own = [w for name, value in case.given.items() for w in option_words(f"--{name.replace('_', '-')}", value)]
+    model, network = case.setup.model, case.setup.cluster.network.name
+    cluster, _, changed = case.setup.cluster.name.partition(WITH)
+    for figure in filter(None, changed.split(", ")):
+        own += ["--figure", figure] * (w.network == network or not figure.startswith("network."))
     command = (
-        f"planner recommend {case.setup.model.name} --cluster {case.setup.cluster.name.split(' ')[0]} "
+        f"planner recommend {model.name} --seq-len {model.seq_len} --cluster {cluster} "
         f"--network {w.network} --gpus {case.request.gpus} --global-batch {case.request.global_batch} "
         f"--framework {case.setup.framework.name} {shlex.join(own)} {held}"
     )

@@ -117,7 +117,8 @@ def test_a_strategy_says_what_it_needs_or_why_it_is_none():
 
 def test_python_answers_as_the_command_does():
     asked = {"gpus": 16, "batch": 64, "exclude": ["schedule=zb-*"]}
-    answer = planner.network("llama-7b", "dgx-a100-80gb", price=2.0, network_price=0.01, **asked)
+    on = planner.Cluster("dgx-a100-80gb", figures={"accelerator.memory_gib": 64, "network.latency_us": 9.5})
+    answer = planner.network(planner.Model("llama-7b", seq_len=4096), on, price=2.0, network_price=0.01, **asked)
     record = answer.to_dict()
     assert [p["value"] for p in record["curve"]] == sorted(p["value"] for p in record["curve"])
     dear, cheap = (record["curve"][k] for k in (-1, 0))
