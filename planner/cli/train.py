@@ -10,6 +10,7 @@ import typer
 
 from planner.base.errors import ExecutionError, InputError, PlannerError
 from planner.base.files import check_writable
+from planner.base.units import format_seconds
 from planner.choices.choice import real
 from planner.choices.table import CHOICES
 from planner.cli import completion as complete
@@ -168,12 +169,22 @@ def _reporter(training: Training, quiet: bool) -> Any:
     """Prints a step's loss on stderr, in one line that is written over on a terminal."""
     if quiet:
         return lambda progress: None
-    terminal = sys.stderr.isatty()
+    terminal, model = sys.stderr.isatty(), training.task.model
+    tokens, ranks = training.samples.sequences * model.seq_len, training.task.num_ranks
+    size = f"{model.num_layers} layers of width {model.hidden}, {tokens:,} tokens per step, {ranks} ranks"
+    begun = False
 
     def report(progress: Progress) -> None:
         if progress.loss != progress.loss:
             print(f"going on after step {progress.step}", file=sys.stderr)
             return
+        nonlocal begun
+        if not begun:
+            left_s = progress.time_s * (training.steps - progress.step)
+            print(
+                f"{size}; about {format_seconds(left_s)} to step {training.steps:,} (--scale, --steps)", file=sys.stderr
+            )
+            begun = True
         last = progress.step == training.steps
         if terminal or last or progress.step % max(training.steps // 10, 1) == 0:
             noise = f"  {_noise_line(progress.noise)}" if training.noise_every else ""

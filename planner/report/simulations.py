@@ -106,6 +106,7 @@ def simulation_view(x: Simulated) -> RenderableType:
         change = f"{links.step_time_s / links.plain.step_time_s - 1:+.2%}"
         took = f"{format_seconds(links.step_time_s)} ({change})"
         lines.append(f"  with queues on links: {took}; busiest rank's {busy_lanes}")
+        lines.append("  on links: transfers and data-parallel collectives; those within a layer are part of compute")
     if step.steps > 1:
         lines.append(f"  never drained: the step is the period of the steady state; {step.schedule.staleness}")
     table = plain_table("rank", "layers", "busy s", "idle s", "exposed comm s", "update s", "peak GiB",

@@ -30,6 +30,7 @@ DEGREES_OF = 4  # best candidates on some accelerators with some batch, whose de
 BEST_OF_OCTAVE = 24  # coarse candidates of half an octave of accelerators that are refined
 NEAR_BEST = 0.02  # few choices are tried at first, which tells sizes of job apart no better than this
 SIZES_NEAR_BEST = 4
+WITHOUT_PIPELINE = "a pipeline without its bubble"  # what binds where a layout has none, but one near it would gain
 WORTH_SAYING = 0.02  # a constraint whose relaxation gains less does not bind
 MOST_BATCH = 4.0  # times McCandlish et al.'s scale: beyond, five times the samples
 
@@ -110,7 +111,8 @@ def bindings(q: TrainingCase, result: Estimate, wall: Array, points: Ints) -> tu
         gains = {k: max(1.0 - float(times[here].min()) / float(wall[i]), 0.0) for k, times in relaxed.items()}
         name = max(gains, key=lambda k: gains[k])
         worth = gains[name] >= WORTH_SAYING
-        out.append(Binding(name=name if worth else "compute", gain=gains[name], gains=gains))
+        said = WITHOUT_PIPELINE if name == "bubble" and result.layouts.pp[i] == 1 else name
+        out.append(Binding(name=said if worth else "compute", gain=gains[name], gains=gains))
     return tuple(out)
 
 

@@ -53,6 +53,13 @@ def test_time_says_that_a_job_of_failures_alone_never_ends():
     assert "Training takes " in seldom.stdout
 
 
+def test_no_bubble_binds_a_layout_without_a_pipeline():
+    (found,) = json.loads(planner("fastest", "llama3-8b", "h100", "--max-gpus", "7", "--json").stdout)["results"]
+    (point,) = found["time_against_gpus"]
+    assert point["layout"]["layout"]["pp"] == 1
+    assert point["binding"] == "a pipeline without its bubble"
+
+
 def test_fastest_takes_the_cluster_as_a_word():
     ask = ("--max-gpus", "8", "--tokens", "1e9", "--json")
     word, option = planner("fastest", "gpt2", "h100", *ask), planner("fastest", "gpt2", "--cluster", "h100", *ask)

@@ -52,6 +52,8 @@ def test_simulate_and_compare(tmp_path):
     assert len(one["ranks"]["busy_s"]) == 4
     assert sum(part["seconds"] for part in one["critical_path"]) <= one["step_time_s"]
     assert len(json.loads(trace.read_text())["traceEvents"]) > one["operations"]
+    linked = planner("simulate", *LAYOUT, "--links").stdout
+    assert "on links: transfers and data-parallel collectives; those within a layer are part of compute" in linked
     text = planner("simulate", *LAYOUT).stdout
     assert "critical path: " in text
     rows = json.loads(planner("compare", *LAYOUT, "--json").stdout)

@@ -51,6 +51,9 @@ def test_the_plan_that_recommend_prints_is_run(tmp_path):
     done = planner(*TINY, str(path))
     assert done.returncode == 0, done.stderr
     assert "loss" in done.stdout
+    first = done.stderr.splitlines()[0]
+    assert " tokens per step, 8 ranks; about " in first
+    assert first.endswith(" to step 2 (--scale, --steps)")
     assert "step     2/2" in done.stderr
 
 
