@@ -62,6 +62,8 @@ class DeepSpeed(Target):
                 f"num_stages={row['pp']}, partition_method={method!r}"
             )
         nearest.adam_alone()
+        if row["offload_optimizer"]:
+            nearest.note("offload_optimizer: give it deepspeed.ops.adam.DeepSpeedCPUAdam; it refuses torch's own")
         nearest.own_heads()
         if row["ep"] > 1:
             nearest.note(f"ep {row['ep']}: no key for it; give ep_size={row['ep']} to deepspeed.moe.layer.MoE")

@@ -303,7 +303,9 @@ def test_deepspeed_keys_are_published(any_plan):
     assert set(config) <= names("deepspeed", "top")
     for key in ("zero_optimization", "tensor_parallel", "pipeline", "bf16", "fp16"):
         assert set(config.get(key, {})) <= names("deepspeed", key)
-    assert set(config["zero_optimization"].get("offload_optimizer", {})) <= names("deepspeed", "offload_optimizer")
+    offload = config["zero_optimization"].get("offload_optimizer", {})
+    assert set(offload) <= names("deepspeed", "offload_optimizer")
+    assert any("DeepSpeedCPUAdam" in x for x in said) == bool(offload) == any_plan.row["offload_optimizer"]
     world = any_plan.row["dp"]
     per_gpu = config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"]
     assert config["train_batch_size"] == per_gpu * world
