@@ -81,6 +81,14 @@ class Framework:
     pass_gradient_bytes: float = figure(
         0, 4, "Bytes per parameter of the gradient that one backward pass makes and frees once it is added up.",
         default=0.0, because=NONE_KNOWN)
+    kept_pass_gradient_bytes: float = figure(
+        0, 4, "Bytes per parameter of a pass's own gradient that stay beside its fp32 sum, in bf16 or fewer bits with "
+        "ZeRO 0 and 1 and the optimizer on the accelerator.", default=0.0, because=NONE_KNOWN)
+    host_gradients_zero: float = figure(
+        1, 4, "The least ZeRO stage of which gradients wait in host memory beside an offloaded optimizer; 4: of none.",
+        whole=True, default=4.0, because="they stay until the update, Megatron-Core's HybridDeviceOptimizer")
+    host_fp32_gradients_zero: float = figure(
+        1, 4, "The same where they add up in fp32.", whole=True, like="host_gradients_zero")
     bucket_bytes: float = figure(
         0, 4, "Bytes per parameter in the buckets of a reduction by replicas that keep all state (ZeRO 0).",
         default=0.0, because=NONE_KNOWN)
@@ -89,6 +97,9 @@ class Framework:
         unit="mib", default=0.0, because="counted as one collective")
     update_bytes: float = figure(
         0, 16, "Bytes per parameter that its update takes besides the optimizer's state: a gradient cast to fp32.",
+        default=0.0, because=NONE_KNOWN)
+    update_parameters: float = figure(
+        0, 1e13, "Parameters whose gradients ZeRO 3 casts at a time for their update; 0: all of a rank.",
         default=0.0, because=NONE_KNOWN)
     param_remainders: bool = yes(
         "With moments in bf16 its optimizer keeps of a fp32 parameter only the 16 bits that the bf16 one lacks.",

@@ -247,9 +247,15 @@ class Layer:
         here = (moved + 16 * local) / self.rate + (muon if is_muon else 0.0)
         c = self.cluster
         there = moved / (0.5 * c.host_memory_bandwidth_bytes_per_s / c.gpus_per_node) + 16 * local / self.rate
-        there += local * (gradient + 2) / (c.host_link.bandwidth_bytes_per_s * c.host_link.fraction)
+        wide = x.precision <= Precision.TF32 or gradient >= 4
+        waits = x.zero >= (f.host_fp32_gradients_zero if wide else f.host_gradients_zero)
+        linked = gradient * (2 * x.micro_batches - 1 if waits and x.offload_optimizer else 1)
+        gathered = f.one_sharded_copy and x.zero >= 2
+        linked += 4 * (x.zero - 1) * x.micro_batches if gathered else 2
+        there += local * linked / (c.host_link.bandwidth_bytes_per_s * c.host_link.fraction)
         away = x.offload_fraction if x.offload_optimizer else 0.0
-        return float((1 - away) * here + away * there + 3 * gradients * gradient / self.rate + f.host_step_s)
+        kept = gradients * (1 - away * waits)
+        return float((1 - away) * here + away * there + 3 * kept * gradient / self.rate + f.host_step_s)
 
     def tensors(self) -> dict[str, float]:
         """Bytes that a layer keeps where nothing is recomputed, tensor by tensor."""

@@ -115,11 +115,12 @@ class Remembered:
         alone = at.layers - of_first(x.recompute_layers, at.layers, x.virtual_stages) if x.recompute_layers else 0
         moved = of_first(x.offload_layers, at.layers, x.virtual_stages, 1)
         freed = held["layer"] * (at.layers - moved) + held["whole"] * alone + at.first * held["embedding"]
-        fp16 = x.precision == Precision.FP16
         gradient = 4.0
         if not self.fp32:
-            gradient = self.stated(x.grad_dtype, f.gradient_bytes if fp16 else f.bf16_gradient_bytes)
-            gradient += f.bucket_bytes if x.zero == 0 else 0.0
+            gradient = self.summed_gradient()
+            kept = f.kept_pass_gradient_bytes if self.keeps_pass_gradient() else 0.0
+            gradient += kept + (f.bucket_bytes if x.zero == 0 else 0.0)
+        gradient *= 1 - self.waiting_gradients()
         gradients = self.sharded(moves.dense, moves.experts, 2) * gradient * at.copies
         logits = at.last * held["logits"]
         working = held["working"] - (held["again"] if alone else 0) + (held["layer"] if moved else 0)
@@ -143,6 +144,9 @@ class Remembered:
         if f.pass_gradient_bytes and not self.fp32:
             grown = f.pass_gradient_bytes * moves.total
             buffers += max(grown - freed - at.last * held["logits"], 0.0)
+        if self.keeps_pass_gradient() and f.kept_pass_gradient_bytes and moves.ends:
+            table = 1.0 if m.tied else max(at.first, at.last) / max(at.first + at.last, 1e-9)
+            buffers += 4 * table * moves.ends
         if f.gather_copy_bytes and self.shards > 1 and x.zero in (1, 2):
             wide = (2 if m.gated else 1) * max(m.ffn, m.moe_ffn * self.copies) * self.e
             largest = self.at_once / x.tp * max(wide, self.vocab * 4 if at.last > 0 else 0.0)
@@ -151,13 +155,15 @@ class Remembered:
         parameters = self.sharded(dense, own.experts * of_layer, 3) * at.copies * at.versions
         if f.one_sharded_copy and x.zero == 3 and not self.fp32 and not self.frozen:
             parameters = 0.0
+        stays = 1 - x.offload_fraction if x.offload_optimizer else 1.0
+        if f.one_sharded_copy and x.zero == 3:
+            parameters *= stays
         if f.one_sharded_copy and self.fp32 and self.shards > 1 and x.zero in (1, 2):  # the shard that is updated
-            parameters += self.sharded(dense, own.experts * of_layer, 1) * at.copies
+            parameters += stays * self.sharded(dense, own.experts * of_layer, 1) * at.copies
         if self.frozen:
             parameters += self.sharded(moves.dense, moves.experts, 3) * parameter * at.copies * at.versions
         if x.zero < 3:
             parameters += fp8 * (own.layers + own.experts) * at.copies
-        stays = 1 - x.offload_fraction if x.offload_optimizer else 1.0
         return {
             "parameters_bytes": parameters, "gradients_bytes": gradients,
             "optimizer_bytes": stays * self.states(moves) * at.copies,
@@ -165,17 +171,38 @@ class Remembered:
             "logits_bytes": logits * slack, "buffers_bytes": buffers, "reserved_bytes": f.reserved_bytes,
         }  # fmt: skip
 
+    def summed_gradient(self) -> float:
+        """Bytes of the gradient that adds up micro-batches."""
+        fp16 = self.x.precision == Precision.FP16
+        return self.stated(self.x.grad_dtype, self.f.gradient_bytes if fp16 else self.f.bf16_gradient_bytes)
+
+    def keeps_pass_gradient(self) -> bool:
+        """Whether a 16-bit gradient can stay beside an fp32 sum."""
+        x = self.x
+        return x.zero < 2 and not x.offload_optimizer and x.precision >= Precision.BF16 and self.summed_gradient() >= 4
+
+    def waiting_gradients(self) -> float:
+        """Share of the gradients in host memory."""
+        x, f = self.x, self.f
+        wide = self.fp32 or self.summed_gradient() >= 4
+        least = f.host_fp32_gradients_zero if wide else f.host_gradients_zero
+        return x.offload_fraction if x.offload_optimizer and x.zero >= least else 0.0
+
     def states(self, moves: Any) -> float:
         """Bytes of the optimizer's: fp32 parameters in mixed precision, moments, what an update takes."""
         x, f = self.x, self.f
         moments = {OptimizerKind.ADAM: 8.0, OptimizerKind.ADAM_BF16: 4.0, OptimizerKind.ADAM_8BIT: 2 + 8 / 256}
-        each = 0.0 if self.fp32 else 4.0 + f.update_bytes
+        each = 0.0 if self.fp32 else 4.0
         remainders = f.param_remainders and x.precision in (Precision.BF16, Precision.NVFP4)
         if remainders and x.optimizer == OptimizerKind.ADAM_BF16:
             each -= 2.0
         matrices = each + moments.get(x.optimizer, 4.0)
         ends = each + (8.0 if x.optimizer == OptimizerKind.MUON else moments.get(x.optimizer, 4.0))
-        return self.sharded(moves.layers * matrices + moves.ends * ends, moves.experts * matrices, 1)
+        cast = 0.0
+        if not self.fp32 and self.summed_gradient() < 4:
+            at_once = f.update_parameters if x.zero == 3 and f.update_parameters else 1e99
+            cast = f.update_bytes * min(self.sharded(moves.dense, moves.experts, 1), at_once)
+        return cast + self.sharded(moves.layers * matrices + moves.ends * ends, moves.experts * matrices, 1)
 
     def spare(self) -> float:
         """An empty gradient as large as each kind of matrix."""

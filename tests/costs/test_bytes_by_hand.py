@@ -17,7 +17,8 @@ from planner.costs.memory.rank import (
 from planner.costs.memory.saved_activations import attention_core_bytes, saved_bytes, score_gradient_bytes
 from planner.costs.optimizer import offloaded_bytes
 from planner.costs.parameters import RankParts
-from planner.layouts import Attention, Precision, Recompute
+from planner.hardware import load_framework
+from planner.layouts import Attention, GradDtype, Precision, Recompute
 from planner.models.counts import expert_params, total_params
 from planner.models.mix import sparse_layers
 from tests.costs.toy import BYTES, FRAMEWORK, GPT, HYBRID, LLAMA, MLA, MOE, case, device, layer_bytes, layout
@@ -281,22 +282,81 @@ def test_states_by_precision_copy_and_version():
     ]  # fmt: skip
 
 
+DEEPSPEED, FSDP, CORE = (load_framework(name) for name in ("megatron-deepspeed", "fsdp", "megatron-core"))
+BF16, FP32 = GradDtype.BF16, GradDtype.FP32
+
+
+@pytest.mark.parametrize(
+    ("choices", "parameters", "gradients", "states"),
+    [
+        # bf16 that adds up in fp32. BF16_Optimizer: a 16-bit gradient beside the sum, which its update reads.
+        ({"zero": 0}, 2, 6, 12), ({"zero": 1}, 2, 6, 3), ({"zero": 2}, 2, 1, 3), ({"zero": 3}, 0.5, 1, 3),
+        # 16 bits: the update casts a shard to fp32. estimate_zero2_model_states_mem_needs: 2 P + 18 P / N.
+        ({"zero": 1, "grad_dtype": BF16}, 2, 2, 4), ({"zero": 2, "grad_dtype": BF16}, 2, 0.5, 4),
+        ({"zero": 3, "grad_dtype": BF16}, 0.5, 0.5, 4), ({"zero": 2, "precision": Precision.FP16}, 2, 0.5, 4),
+        ({"zero": 1, "precision": Precision.FP16, "grad_dtype": FP32}, 2, 4, 3),
+        ({"zero": 3, "precision": Precision.FP16, "grad_dtype": FP32}, 0.5, 1, 3),
+        # Offloaded: the sums of ZeRO 3, and those of ZeRO 2 in 16 bits.
+        ({"zero": 1, "offload_optimizer": True}, 2, 4, 0), ({"zero": 2, "offload_optimizer": True}, 2, 1, 0),
+        ({"zero": 2, "grad_dtype": BF16, "offload_optimizer": True}, 2, 0, 0),
+        ({"zero": 2, "precision": Precision.FP16, "offload_optimizer": True}, 2, 0, 0),
+        ({"zero": 3, "offload_optimizer": True}, 0.5, 0, 0),
+        ({"zero": 3, "offload_optimizer": True, "offload_fraction": 0.75}, 0.5, 0.25, 0.75),
+    ],
+)  # fmt: skip
+def test_deepspeeds_states_are_those_of_its_sources(choices, parameters, gradients, states):
+    """Bytes per parameter of four ranks; deepspeed 0.19.8: engine, bf16_optimizer, stage_1_and_2, stage3."""
+    m = memory(framework=DEEPSPEED, dp=4, **choices)
+    each = (m.parameters_bytes, m.gradients_bytes, m.optimizer_bytes)
+    assert [float(x[0]) for x in each] == [PARAMS * n for n in (parameters, gradients, states)]
+
+
+def test_an_update_of_zero_3_casts_so_many_parameters_at_a_time():
+    few = replace(DEEPSPEED, update_parameters=100.0)
+    states = [memory(framework=few, dp=4, grad_dtype=BF16, zero=zero).optimizer_bytes[0] for zero in (2, 3)]
+    assert states == [PARAMS * 4, PARAMS * 3 + 4 * 100]
+
+
+def test_a_table_is_added_to_its_fp32_sum_through_a_copy():
+    """2,048 parameters and 128 of positions, in fp32; not where the sum is a shard's."""
+    plain = replace(DEEPSPEED, kept_pass_gradient_bytes=0.0)
+
+    def copied(zero):
+        own, less = (memory(framework=f, dp=4, zero=zero).buffers_bytes[0] for f in (DEEPSPEED, plain))
+        return own - less
+
+    assert (copied(1), copied(2)) == (4 * (2048 + 128 + 16), 0)
+
+
+def test_what_pytorchs_fsdp_and_megatron_core_leave_on_the_accelerator():
+    """CPUOffloadPolicy takes shards and gradients along, in fp32 too; HybridDeviceOptimizer copies gradients."""
+
+    def left(framework, **choices):
+        m = memory(framework=framework, dp=4, offload_optimizer=True, **choices)
+        return [float(x[0]) / PARAMS for x in (m.parameters_bytes, m.gradients_bytes, m.optimizer_bytes)]
+
+    wide = {"precision": Precision.FP32}
+    assert left(FSDP, zero=3) == left(FSDP, zero=3, **wide) == [0, 0, 0]
+    assert left(FSDP, zero=2) == [2, 0, 0]
+    assert left(FSDP, zero=2, **wide) == [4, 0, 0]
+    assert left(CORE, zero=1) == [2, 4, 0]
+
+
 def test_offloaded_states_of_a_job():
-    """12 bytes of every parameter once where ZeRO shards them, else once a replica; experts have fewer replicas."""
+    """16 bytes of every parameter once where ZeRO shards them, else once a replica; experts have fewer replicas."""
 
     def held(model=GPT, **choices):
         chosen = layout(**{"offload_optimizer": True, "global_batch": 8, "zero": 0} | choices)
         return float(offloaded_bytes(model, chosen, 1)[0])
 
     params = int(total_params(GPT))
-    assert held() == held(tp=2) == held(dp=4, zero=1) == 12 * params
-    assert held(dp=4) == 4 * 12 * params
-    assert held(precision=Precision.FP32) == 8 * params
+    assert held() == held(tp=2) == held(dp=4, zero=1) == held(precision=Precision.FP32) == 16 * params
+    assert held(dp=4) == 4 * 16 * params
     assert float(offloaded_bytes(GPT, layout(), 1)[0]) == 0.0
     experts = int(sparse_layers(MOE) * MOE.num_experts * expert_params(MOE))
-    whole = 12 * int(total_params(MOE))
+    whole = 16 * int(total_params(MOE))
     assert held(MOE, dp=2) == 2 * whole
-    assert held(MOE, dp=2, ep=2) == 2 * whole - 12 * experts
+    assert held(MOE, dp=2, ep=2) == 2 * whole - 16 * experts
 
 
 def test_experts_are_sharded_over_their_own_replicas():

@@ -117,8 +117,8 @@ def test_a_piece_for_each_rank_of_a_copy():
 
 def test_offloaded_states_are_on_the_hosts_once_a_copy():
     chosen = layout(zero=1, offload_optimizer=True, **TWO)
-    assert offloaded_bytes(GPT, chosen, 1).tolist() == [2 * 12 * int(total_params(GPT))]
-    assert offloaded_bytes(GPT, chosen, 2).tolist() == [4 * 12 * int(total_params(GPT))]
+    assert offloaded_bytes(GPT, chosen, 1).tolist() == [2 * 16 * int(total_params(GPT))]
+    assert offloaded_bytes(GPT, chosen, 2).tolist() == [4 * 16 * int(total_params(GPT))]
 
 
 @pytest.mark.parametrize(

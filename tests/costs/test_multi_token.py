@@ -166,10 +166,10 @@ def test_a_module_used_twice_has_its_weights_once():
 
 
 def test_its_offloaded_experts_have_an_experts_replicas():
-    # Four ranks, each with its own experts: of a module's experts one copy, of the rest of it four; 12 bytes each.
+    # Four ranks, each with its own experts: of a module's experts one copy, of the rest of it four; 16 bytes each.
     chosen = layout(dp=4, ep=4, etp=1, zero=0, offload_optimizer=True)
     further = replace(MOE, num_mtp_layers=1)
     module = float(total_params(further) - total_params(MOE))
     experts = float(MOE.num_experts * expert_params(MOE))
     more = offloaded_bytes(further, chosen, 1) - offloaded_bytes(MOE, chosen, 1)
-    assert more.tolist() == [12 * (4 * (module - experts) + experts)]
+    assert more.tolist() == [16 * (4 * (module - experts) + experts)]

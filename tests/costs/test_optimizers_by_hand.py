@@ -37,12 +37,13 @@ def one(array):
         (OWN, BF16, (4.0, 4.0), Precision.BF16, (4, 2)), (FP32, BF16, (4.0, 4.0), Precision.FP8, (4, 2)),
         (OWN, OWN, (4.0, 4.0), Precision.FP16, (2, 2)), (FP32, OWN, (4.0, 4.0), Precision.FP16, (4, 4)),
         # One that keeps a 16-bit gradient beside its fp32 sum, and sends 2 bytes.
-        (OWN, OWN, (6.0, 2.0), Precision.BF16, (6, 2)), (FP32, OWN, (6.0, 2.0), Precision.BF16, (6, 4)),
-        (BF16, OWN, (6.0, 2.0), Precision.BF16, (2, 2)),
+        (OWN, OWN, (4.0, 2.0, 2.0), Precision.BF16, (6, 2)), (FP32, OWN, (2.0, 2.0, 2.0), Precision.BF16, (6, 4)),
+        (BF16, OWN, (4.0, 2.0, 2.0), Precision.BF16, (2, 2)), (FP32, OWN, (4.0, 2.0, 2.0), Precision.FP16, (4, 4)),
     ],
 )  # fmt: skip
 def test_gradients_are_kept_and_summed_as_stated_else_as_the_framework_does(kept, sent, figures, precision, expected):
-    own = replace(FRAMEWORK, bf16_gradient_bytes=figures[0], bf16_grad_reduce_bytes=figures[1])
+    names = ("bf16_gradient_bytes", "bf16_grad_reduce_bytes", "kept_pass_gradient_bytes")
+    own = replace(FRAMEWORK, **dict(zip(names, figures, strict=False)))
     chosen = layout(grad_dtype=kept, grad_reduce_dtype=sent, precision=precision)
     of = case(BYTES, GPT, chosen, framework=own)
     assert (one(gradient_bytes(of)), one(reduced_bytes(of))) == expected

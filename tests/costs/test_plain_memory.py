@@ -25,6 +25,8 @@ def drawn_framework(rng):
              "selective_operations", "stage_buffers")  # fmt: skip
     some = {
         "gradient_bytes": 6.0, "bf16_gradient_bytes": 2.0, "grad_reduce_bytes": 4.0, "bf16_grad_reduce_bytes": 2.0,
+        "kept_pass_gradient_bytes": 2.0, "host_gradients_zero": 1.0, "host_fp32_gradients_zero": 2.0,
+        "update_parameters": 200.0,
         "bucket_bytes": 1.5, "update_bytes": 0.5, "gathered_inputs": 0.75, "gate_tensors": 2.5, "logit_copies": 1.5,
         "split_logit_copies": 3.0, "pipelined_logit_copies": 2.0, "scatter_bytes": 6.0,
         "logit_chunks": 4.0, "fp8_parameter_bytes": 1.0, "fp8_copy_bytes": 1.0,

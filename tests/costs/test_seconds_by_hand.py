@@ -384,6 +384,22 @@ def test_the_optimizer_by_its_bytes():
     assert seconds(offload_fraction=0.25) == seconds()  # a share of what isn't offloaded
 
 
+def test_gradients_that_wait_on_the_host_cross_its_link_with_every_micro_batch():
+    """25 of 100 parameters: 4 bytes of each go there three times and come back twice; 2 of the update come back.
+
+    Where the fp32 shards lie there, 4 bytes of each are gathered in both passes of the three micro-batches.
+    """
+    own = RankParameters(layers=np.array([100.0]), experts=np.zeros(1), ends=np.zeros(1))
+    chosen = layout(dp=4, zero=3, micro_batch=1, global_batch=12, offload_optimizer=True)
+
+    def seconds(**figures):
+        waits = replace(FRAMEWORK, host_fp32_gradients_zero=3.0, host_gradients_zero=3.0, **figures)
+        return float(optimizer_s(case(of=BYTES, layouts=chosen, framework=waits), own)[0])
+
+    assert seconds() == 25 * (4 * 5 + 2) + 25 * 16 + 25 * 30
+    assert seconds(one_sharded_copy=True) == 25 * (4 * 5 + 4 * 2 * 3) + 25 * 16 + 25 * 30
+
+
 def test_costs_of_a_table_are_those_of_its_rows():
     choices = [{"tp": 2}, {"cp": 2}, {"recompute": Recompute.FULL}, {"attention": Attention.FUSED}]
     rows = [layout(**c) for c in choices]

@@ -6,7 +6,7 @@ import numpy as np
 
 from planner.base.arrays import Array
 from planner.costs.case import Case
-from planner.costs.parameters import RankParameters
+from planner.costs.parameters import RankParameters, state_parameters
 from planner.layouts import GradDtype, Layouts, OptimizerKind, Precision
 
 
@@ -54,18 +54,41 @@ def rank_parameter_bytes(own: RankParameters, case: Case) -> RankParameters:
 
 
 def _as_stated(dtype: Any, own: Any, fp32: float = 4.0, bf16: float = 2.0) -> Array:
-    """The framework's own bytes; at least `fp32` or at most `bf16` where the user states that number format.
-
-    A framework may keep more than fp32 takes: DeepSpeed's 6 bytes are a 16-bit gradient beside the fp32 sum.
-    """
+    """The framework's own bytes; at least `fp32` or at most `bf16` where the user states that number format."""
     stated = np.where(dtype == GradDtype.FP32, np.maximum(own, fp32), np.minimum(own, bf16))
     return np.asarray(np.where(dtype == GradDtype.FRAMEWORK, own, stated))
 
 
 def gradient_bytes(case: Case) -> Array:
-    """Bytes of the gradient that adds up micro-batches in mixed precision: the user's format, else the framework's."""
+    """Bytes of the gradient that adds up micro-batches in mixed precision: the user's format, else the framework's.
+
+    A framework may keep the pass's own gradient beside an fp32 sum (`kept_pass_gradient_bytes`).
+    """
+    return _summed_bytes(case) + kept_pass_bytes(case)
+
+
+def kept_pass_bytes(case: Case) -> Array:
+    """Bytes of the pass's own gradient that stays beside an fp32 sum."""
+    layouts, kept = case.layouts, case.framework.kept_pass_gradient_bytes
+    if kept == 0:
+        return np.zeros(1)
+    whole = (layouts.zero < 2) & ~layouts.offload_optimizer & (layouts.precision >= Precision.BF16)
+    return np.asarray(np.where(whole & (_summed_bytes(case) >= 4.0), kept, 0.0))
+
+
+def _summed_bytes(case: Case) -> Array:
     own = _from_bf16(case.layouts, case.framework.gradient_bytes, case.framework.bf16_gradient_bytes)
     return _as_stated(case.layouts.grad_dtype, own)
+
+
+def gradients_on_host(case: Case) -> Array:
+    """The share of the gradients that waits in host memory for an offloaded update, shape (n,)."""
+    layouts, framework = case.layouts, case.framework
+    if not np.any(layouts.offload_optimizer):
+        return np.zeros(1)
+    wide = (_summed_bytes(case) >= 4.0) | (layouts.precision <= Precision.TF32)
+    least = np.where(wide, framework.host_fp32_gradients_zero, framework.host_gradients_zero)
+    return np.asarray(np.where(layouts.offload_optimizer & (layouts.zero >= least), layouts.offload_fraction, 0.0))
 
 
 def reduced_bytes(case: Case) -> Any:
@@ -94,15 +117,21 @@ def main_bytes(layouts: Layouts) -> Array:
 
 
 def optimizer_bytes(own: RankParameters, case: Case) -> RankParameters:
-    """Bytes of a rank's optimizer states before ZeRO's sharding: fp32 parameters, moments, what an update takes."""
+    """Bytes of a rank's optimizer states before ZeRO's sharding: fp32 parameters and moments."""
     layouts, framework = case.layouts, case.framework
-    mixed = layouts.precision > Precision.TF32
     kept = (layouts.precision == Precision.BF16) | (layouts.precision == Precision.NVFP4)
     remainders = framework.param_remainders & kept
-    main = main_bytes(layouts) - 2.0 * (remainders & (layouts.optimizer == OptimizerKind.ADAM_BF16))
-    each = main + np.where(mixed, framework.update_bytes, 0.0)
+    each = main_bytes(layouts) - 2.0 * (remainders & (layouts.optimizer == OptimizerKind.ADAM_BF16))
     matrices, ends = (each + moment_bytes(layouts, of_ends) for of_ends in (False, True))
     return RankParameters(layers=own.layers * matrices, experts=own.experts * matrices, ends=own.ends * ends)
+
+
+def cast_bytes(own: RankParameters, case: Case) -> Array:
+    """Bytes of the gradients that a rank's update casts to fp32, where they add up in fewer bits, shape (n,)."""
+    layouts, framework = case.layouts, case.framework
+    cast = (layouts.precision > Precision.TF32) & (_summed_bytes(case) < 4.0)
+    at_most = np.where(layouts.zero == 3, framework.update_parameters or np.inf, np.inf)
+    return np.asarray(np.minimum(state_parameters(own, layouts, 1), at_most) * cast * framework.update_bytes)
 
 
 def updated_bytes(own: RankParameters, layouts: Layouts) -> RankParameters:

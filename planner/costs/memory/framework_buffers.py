@@ -8,6 +8,8 @@ from planner.base.arrays import Array
 from planner.costs.adapters import frozen
 from planner.costs.case import Case
 from planner.costs.layer.matmul_shapes import common_products, expert_products
+from planner.costs.memory.bytes_per_parameter import kept_pass_bytes
+from planner.costs.memory.whole_layers import share_of_larger
 from planner.costs.shapes import inner_width
 
 
@@ -43,6 +45,23 @@ def gather_copy_bytes(case: Case, params: Array, last: Any) -> Array:
     size = params * case.framework.gather_copy_bytes
     used = (layouts.shards > 1) & ((layouts.zero == 1) | (layouts.zero == 2))
     return np.asarray(np.where(used & (size > largest), size, 0.0))
+
+
+def own_buffers_bytes(case: Case, tables: Array, first: Any, last: Any) -> Array:
+    """All that a framework keeps beside the tensors of a step; tables: parameters of the rank's embedding and head."""
+    buffers = spare_gradients_bytes(case) + stage_buffers_bytes(case, first, last)
+    if case.framework.kept_pass_gradient_bytes == 0:
+        return np.asarray(buffers)
+    return np.asarray(buffers + summed_table_bytes(case, tables, share_of_larger(case.model, first, last)))
+
+
+def summed_table_bytes(case: Case, tables: Array, larger: Array) -> Array:
+    """The fp32 copy through which a table's gradient is added to its sum, where the pass's own gradient stays.
+
+    larger: what one table is of both. DeepSpeed casts tensor after tensor (bf16_optimizer.py, _update_hp_grad); a
+    table's copy is larger than the blocks that an allocator has of a pass.
+    """
+    return np.asarray((kept_pass_bytes(case) > 0) * 4.0 * larger * tables)
 
 
 def stage_buffers_bytes(case: Case, first: Any, last: Any) -> Array:

@@ -15,8 +15,10 @@ from planner.costs.case import Case
 from planner.costs.layer.expert_routing import takes_turns
 from planner.costs.layer.kept_operations import by_operation
 from planner.costs.memory.bytes_per_parameter import (
+    cast_bytes,
     fp8_copy_bytes,
     gradient_bytes,
+    gradients_on_host,
     optimizer_bytes,
     parameter_bytes,
     rank_parameter_bytes,
@@ -26,8 +28,7 @@ from planner.costs.memory.framework_buffers import (
     fused_gate_bytes,
     gather_copy_bytes,
     gathered_inputs_bytes,
-    spare_gradients_bytes,
-    stage_buffers_bytes,
+    own_buffers_bytes,
 )
 from planner.costs.memory.freed_in_turn import gradients_in_turn, peaks_in_turn, summed_end_bytes
 from planner.costs.memory.saved_activations import saved_bytes, score_gradient_bytes, weight_grad_share
@@ -183,7 +184,7 @@ def rank_memory(
     slack = 1.0 + framework.fragmentation
     moves = trained(case, own)
     gradients, logits = np.asarray(_gradients_bytes(case, moves) * copies), last * held.logits
-    states = state_parameters(optimizer_bytes(moves, case), layouts, 1) * copies
+    states = (state_parameters(optimizer_bytes(moves, case), layouts, 1) + cast_bytes(moves, case)) * copies
     working = (_working_bytes(case, held, alone, moved) + layers * held.keys_values) * slack
     whole = whole_bytes(case, own, moves, layers, modules, at_once, (first, last))
     buffers = working + whole.total
@@ -192,7 +193,7 @@ def rank_memory(
         buffers, logits = peaks_in_turn(layouts, working, logits, whole)
         logits = logits + waiting * np.maximum(in_flight - 1.0, 0.0) * last * held.loss
         gradients = gradients_in_turn(layouts, gradients, freed + logits / np.maximum(in_flight, 1.0), in_flight)
-    buffers = buffers + spare_gradients_bytes(case) + stage_buffers_bytes(case, first, last)
+    buffers = buffers + own_buffers_bytes(case, moves.ends, first, last)
     if framework.pass_gradient_bytes > 0:
         buffers = buffers + _grown_bytes(case, moves, freed + last * held.logits)
     if framework.gather_copy_bytes > 0:
@@ -200,7 +201,7 @@ def rank_memory(
     return Memory(
         parameters_bytes=np.asarray(_parameters_bytes(case, own, moves, copies, versions)),
         gradients_bytes=gradients,
-        optimizer_bytes=np.where(layouts.offload_optimizer, 1.0 - layouts.offload_fraction, 1.0) * states,
+        optimizer_bytes=(1.0 - layouts.offload_optimizer * layouts.offload_fraction) * states,
         activations_bytes=np.asarray(kept * slack),
         logits_bytes=np.asarray(logits * slack),
         buffers_bytes=np.asarray(buffers),
@@ -230,7 +231,8 @@ def _gradients_bytes(case: Case, own: RankParameters) -> Array:
     kept = gradient_bytes(case)
     if case.framework.bucket_bytes > 0:
         kept = kept + (case.layouts.zero == 0) * case.framework.bucket_bytes
-    return np.asarray(state_parameters(own, case.layouts, 2) * np.where(_is_mixed(case), kept, 4.0))
+    kept = np.where(_is_mixed(case), kept, 4.0) * (1.0 - gradients_on_host(case))
+    return np.asarray(state_parameters(own, case.layouts, 2) * kept)
 
 
 def _parameters_bytes(case: Case, own: RankParameters, moves: RankParameters, copies: Any, versions: Any) -> Array:
@@ -239,10 +241,13 @@ def _parameters_bytes(case: Case, own: RankParameters, moves: RankParameters, co
     parameters = state_parameters(rank_parameter_bytes(own, case), layouts, 3) * copies * versions
     if case.framework.one_sharded_copy:
         parameters = np.where((layouts.zero == 3) & _is_mixed(case) & ~frozen(case), 0.0, parameters)
-        # In fp32 the optimizer has no copy of its own: it updates the shard, from which others are gathered.
+        # In fp32 the optimizer has no copy of its own: it updates the shard, from which others are gathered. That goes
+        # to the host with it.
+        stays = 1.0 - layouts.offload_optimizer * layouts.offload_fraction
+        parameters = np.where(layouts.zero == 3, stays, 1.0) * parameters
         gathered = ~_is_mixed(case) & ((layouts.zero == 1) | (layouts.zero == 2)) & (layouts.shards > 1)
         shard = state_parameters(rank_parameter_bytes(own, case), layouts, 1) * copies
-        parameters = parameters + np.where(gathered, shard, 0.0)
+        parameters = parameters + np.where(gathered, stays * shard, 0.0)
     if np.any(frozen(case)):
         beside = state_parameters(moves, layouts, 3) * parameter_bytes(layouts)
         parameters = parameters + np.where(frozen(case), beside * copies * versions, 0.0)
