@@ -332,13 +332,13 @@ def test_long_sequences_of_405b_are_laid_out_as_its_authors_did_and_not_with_ten
     assert plan.best.layout["recompute_layers"] == 1
 
 
-@pytest.mark.parametrize(("model", "outside"), [("olmoe-1b-7b", True), ("llama3-8b", False)])
-def test_where_runs_like_it_took_another_time_the_first_lines_say_which(model, outside):
+@pytest.mark.parametrize("model", ["olmoe-1b-7b", "mixtral-8x7b", "llama3-8b"])
+def test_one_publication_far_off_does_not_move_the_interval_from_the_prediction(model):
+    """One fine-tuning of a mixture on A100 took 2.5 times what is predicted: no other publication has its traits."""
     plan = recommend(model, "dgx-a100-80gb", gpus=32, batch=512)
     low, high = plan.step_time_interval_s
-    assert outside == (not low <= plan.best.step_time_s <= high)
-    head = str(plan).split("layout  ")[0]
-    assert outside == (f"longer than predicted: count on {format_seconds(low)} to {format_seconds(high)}" in head)
+    assert low < plan.best.step_time_s < high
+    assert high < 2.5 * plan.best.step_time_s
 
 
 def test_where_memory_makes_a_step_long_the_options_that_shorten_it_are_searched_and_said():

@@ -279,7 +279,6 @@ class Plan(Shown, Sequence[LayoutEstimate]):
             self.fewest_gpus,
             self.fits_with,
             self.better_batch,
-            self.step_time_interval_s,
             self.faster_with,
         )
         return self._title, "", view, *anchor_lines(setup), *next_lines(self._next)

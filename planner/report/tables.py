@@ -111,15 +111,14 @@ def chance_text(chance: float) -> str:
 def recommendation_view(
     found: Recommendation, model: Transformer, framework: Framework, accuracy: str, elsewhere: Any = None,
     assumed: Sequence[str] = (), fewest_gpus: int | None = None, fits_with: Sequence[str] = (),
-    better_batch: Any = None, interval_s: tuple[float, float] | None = None,
-    faster_with: Mapping[str, float] | None = None,
+    better_batch: Any = None, faster_with: Mapping[str, float] | None = None,
 ) -> RenderableType:  # fmt: skip
     """The answer first, then the runners-up, the front, why the rest lost, and how accurate this is.
 
     elsewhere: the record of a faster layout that the framework does not run. assumed: what the best takes for granted.
     fewest_gpus, fits_with: on which GPUs, and with which options, something fits, where nothing does. better_batch: a
-    near one that more of the GPUs can share, and what it saves. interval_s: between which seconds 80 % of steps like
-    the best's lie, if that is known. faster_with: options that take less memory, and the shorter step with each.
+    near one that more of the GPUs can share, and what it saves. faster_with: options that take less memory, and the
+    shorter step with each.
     """
     result = found.estimate
     lines: list[RenderableType] = []
@@ -127,9 +126,6 @@ def recommendation_view(
         i = int(found.best[0])
         lines.append(Text("Run this: " + layout_text(result.layouts.row(i)), style="bold green"))
         lines.append(_figures_line(result, i, model, ", "))
-        if interval_s is not None and (way := beyond(result.step_time_s[i], interval_s)):
-            low, high = (format_seconds(x) for x in interval_s)
-            lines.append(f"  Runs like this took {way} than predicted: count on {low} to {high} per step")
         lines += closed_form_lines(result, i)
         lines += [f"  {line}" for line in lighter_lines(faster_with or {})]
         if (j := found.fastest) is not None and j != i:
@@ -156,11 +152,6 @@ def recommendation_view(
         other, saved = better_batch["global_batch"], better_batch["saves_per_sequence"]
         lines.append(f"  A batch of {other:,} takes {saved:.1%} less time per sequence: more of the GPUs can share it.")
     return stacked(*lines, *closing_lines(assumed, accuracy))
-
-
-def beyond(predicted: Any, interval: Sequence[float]) -> str:
-    """Whether what is measured of such cases is longer than predicted, or shorter; empty if it may be as predicted."""
-    return "longer" if predicted < interval[0] else "shorter" if predicted > interval[1] else ""
 
 
 def lighter_lines(faster_with: Mapping[str, float]) -> list[str]:

@@ -12,7 +12,7 @@ from rich.text import Text
 from planner.base.units import DAY, HOUR, KWH, MINUTE, format_bytes, format_seconds, format_span, gpus_text
 from planner.report.plain_table import plain_table, stacked
 from planner.report.records import estimate_record
-from planner.report.tables import beyond, layout_text, mfu_text
+from planner.report.tables import layout_text, mfu_text
 
 if TYPE_CHECKING:
     from planner.scaling.training import TrainingTime
@@ -135,8 +135,6 @@ def _interval_lines(run: TrainingTime, factors: Factors) -> list[str]:
         return []
     wall, money = ([float(x[0]) * f for f in factors] for x in (run.wall_s, run.cost_usd))
     text = f"  in 80 % of cases like this {format_span(*wall)}"
-    if way := beyond(1.0, factors):
-        text = f"  runs like this took {way} than predicted: count on {format_span(*wall)}"
     return [text + (f", {count_text(money[0])} to {count_text(money[1])} USD" if math.isfinite(money[0]) else "")]
 
 
@@ -146,8 +144,6 @@ def time_view(plan: TrainingPlan, factors: Factors = None) -> RenderableType:
     run, result, i = plan.run, plan.found.estimate, plan.best
     never = "never ends: failures leave less than a thousandth of the time to train"
     ends = f"takes {format_seconds(float(run.wall_s[0]))}" if math.isfinite(plan.days) else never
-    if factors is not None and beyond(1.0, factors) and math.isfinite(plan.days):
-        ends += " by the formulas alone"
     lines: list[RenderableType] = [Text(f"Training {ends}", style="bold"), *_interval_lines(run, factors)]
     energy = float(run.energy_j[0]) / KWH / 1000
     interval = float(run.interval_s[0])

@@ -30,11 +30,7 @@ from planner.validation.errors import (
 )
 from planner.validation.predict import Predictions
 
-# Chosen for `coverage`. Octaves: runs that differ by a factor 1,000 in one size count 0.6 of those
-# that don't. A run whose traits spread errors by REACH more than the nearest run's counts 0.6 of that.
-WIDTH, REACH = 10.0, 0.03
-SPREAD = 0.9  # of what `spread.csv` says
-ONE_MORE = 0.35  # of what conformal prediction adds: known runs and a new one are not drawn alike
+WIDTH = 10.0  # octaves: runs that differ by a factor 1,000 in one size count 0.6 of those that don't
 UNKNOWN_COSTS = 0.2  # of the spread: what nobody has measured is more often slower than predicted than faster
 POINTS = np.array([NormalDist().inv_cdf((k + 0.5) / 7) for k in range(7)])
 POINTS /= np.sqrt(np.mean(POINTS**2))  # a normal distribution in seven points of equal weight
@@ -47,7 +43,7 @@ def spreads(*, experts: bool) -> Array:
     Then publications' own, and what they err more as first predicted than once somebody has looked for causes.
     """
     rows = {r["trait"]: float(r["experts" if experts else "dense"]) for r in rows_of("spread.csv")}
-    return np.array([*(SPREAD * rows[t] for t in TRAITS), rows["publication"], rows["first"]])
+    return np.array([rows[name] for name in (*TRAITS, "publication", "first")])
 
 
 def _of_experts(its_traits: Any) -> bool:
@@ -71,27 +67,29 @@ def error_quantiles(known: HeldOut, like: Array, its_traits: Any, shares: Any) -
     """Quantiles of the error of a run from those of known ones, shape (shares,); like: of shape (7,), its_traits: (5,).
 
     Every known run stands for a normal distribution around its error, as wide as what is open of the traits in which it
-    differs. Its weight falls with its distance in octaves and in those traits, and with the root of how many runs its
-    set has: runs of a set err alike, but not all the same, so they count as what lies half-way between so many runs and
-    one. So does their number: the new run may lie beyond them all as any of them might, one more beside n, as in
-    conformal prediction with weights (Tibshirani et al. 2019, arXiv 1904.06019); n is the geometric mean of the
-    effective numbers (Kish 1965) of runs and of publications.
+    differs. Its weight falls with its distance in octaves, and with the root of how many runs its set has: runs of a
+    set err alike, but not all the same, so they count as what lies half-way between so many runs and one. It falls too
+    as an estimate's of the new run's error does, with its variance: a publication's own, p^2, and that of the traits.
+    So a lone publication that has all traits of the new run does not silence the others. Their number counts: the new
+    run may lie beyond them all as any of them might, one more beside n, as in conformal prediction with weights
+    (Tibshirani et al. 2019, arXiv 1904.06019); n is the geometric mean of the effective numbers (Kish 1965) of runs and
+    of publications.
 
     Publications err apart from each other, by p. The mean of n of them is uncertain by p^2 / n, and what they scatter
     around their own mean falls short of p^2 by p^2 / n too. So each known run is wider by 2 p^2 / n.
     """
     apart, variance = _variance(known, its_traits)
-    distance = ((np.log2(known.like / like) / WIDTH) ** 2).sum(axis=1) + apart / REACH**2
-    at, publication = known.numbers
-    weight = np.exp(-0.5 * (distance - distance.min())) * np.bincount(at)[at] ** -0.5
-    of_runs, of_publications = ((w**2).sum() / w.sum() ** 2 for w in (weight, np.bincount(publication, weight)))
+    distance = ((np.log2(known.like / like) / WIDTH) ** 2).sum(axis=1)
     own, first = spreads(experts=_of_experts(its_traits))[-2:] ** 2
+    at, publication = known.numbers
+    weight = np.exp(-0.5 * (distance - distance.min())) * own / (own + apart) * np.bincount(at)[at] ** -0.5
+    of_runs, of_publications = ((w**2).sum() / w.sum() ** 2 for w in (weight, np.bincount(publication, weight)))
     variance = variance + 2.0 * of_publications * own + first
     error = (known.error[:, None] + np.sqrt(variance)[:, None] * (POINTS + UNKNOWN_COSTS)).ravel()
     each = np.repeat(weight / len(POINTS), len(POINTS))
     order = np.argsort(error)
     middle = np.cumsum(each[order]) - 0.5 * each[order]
-    level, one_more = np.asarray(shares, dtype=np.float64), ONE_MORE * np.sqrt(of_runs * of_publications)
+    level, one_more = np.asarray(shares, dtype=np.float64), np.sqrt(of_runs * of_publications)
     level = level * (1.0 + one_more) - one_more * np.heaviside(0.5 - level, 0.5)
     edge = of_runs / 2.0 / len(POINTS)  # the known ones end there, but for those without weight
     return np.asarray(np.interp(np.clip(level, edge, 1.0 - edge), middle / weight.sum(), error[order]))
