@@ -74,6 +74,10 @@ def numerics(cluster: Cluster, precision: str | None, attention: str | None) -> 
 
     Raises InputError for a precision or a kernel that the accelerator lacks, UnknownNameError for an unknown one.
     """
+    if precision == "mxfp8":
+        raise InputError(
+            "precision is mxfp8; allowed: fp8, which is MXFP8 on GPUs whose recipes have it, as Blackwell's"
+        )
     number = default_precision(cluster) if precision is None else choice(Precision, word("precision", precision))
     if number.name.lower() not in cluster.accelerator.peak_flops:
         known = ", ".join(cluster.accelerator.peak_flops)

@@ -37,10 +37,8 @@ LIGHTER = (
 )  # fmt: skip
 """Choices that take less memory, none of which a search tries by itself."""
 ADAPTERS = "lora:16"
-LONG, SHORTER = (
-    0.6,
-    0.8,
-)  # of the step to run: a layout over memory that says that memory costs much; an option worth it
+LONG, SHORTER = 0.6, 0.8
+"""Shares of the step to run: of a layout over memory that says what memory costs; of an option worth a word."""
 MOST_REASONS = 5
 NEAR = 0.25  # of the batch: one as near would be taken in its place
 LEAST = 0.001  # of the step: less is no difference

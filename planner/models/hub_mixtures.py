@@ -45,6 +45,22 @@ def qwen3_moe(c: Config) -> dict[str, Any]:
     return _qwen_moe(c) | bias_fields(c) | {"qk_norm": True}
 
 
+def llama4(c: Config) -> dict[str, Any]:
+    """Experts in every `interleave_moe_layer_step`th layer or those listed, one shared; chunked attention is whole."""
+    common = common_fields(c, "moe", kv_absent=8)
+    layers, listed = common["layers"], c.data.get("moe_layers")
+    if listed is not None and not (
+        isinstance(listed, list) and all(type(i) is int and 0 <= i < layers for i in listed)
+    ):
+        raise c.fault("moe_layers", f"a list of layer numbers from 0 to {layers - 1}")
+    sparse = layers // c.size("interleave_moe_layer_step", 1) if listed is None else len(set(listed))
+    return common | bias_fields(c) | {
+        "ffn": c.size("intermediate_size_mlp", 16384), "moe_ffn": c.size("intermediate_size"), "shared_experts": 1,
+        "dense_layers": layers - sparse, "experts": c.size("num_local_experts", 16),
+        "top_k": c.size("num_experts_per_tok", 1),
+    }  # fmt: skip
+
+
 def gpt_oss(c: Config) -> dict[str, Any]:
     """Every other layer has a window; attention's learned sinks, one a head, aren't counted."""
     common = common_fields(c, "moe", kv_absent=8) | bias_fields(c, True)

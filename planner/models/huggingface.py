@@ -151,6 +151,7 @@ MODEL_TYPES: dict[str, Callable[[Config], dict[str, Any]]] = {
     "qwen3": lambda c: _qwen(c) | bias_fields(c) | {"qk_norm": True, "head_dim": c.size("head_dim", 128)},
     "qwen3_moe": hub_mixtures.qwen3_moe,
     "gpt_oss": hub_mixtures.gpt_oss,
+    "llama4_text": hub_mixtures.llama4,
     "deepseek_v2": hub_mixtures.deepseek_v2,
     "deepseek_v3": hub_mixtures.deepseek_v3,
     "kimi_k2": hub_mixtures.deepseek_v3,

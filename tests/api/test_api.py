@@ -258,6 +258,7 @@ BAD = [
     (lambda: estimate("llama-13b", "selene", batch=8, recompute=True), "recompute is True"),
     (lambda: estimate("llama-13b", "selene", batch=8, zero=4), "zero is 4"),
     (lambda: estimate("llama-13b", "selene", batch=8, precision="fp8"), "precision is fp8"),
+    (lambda: estimate("llama-13b", "dgx-b200", batch=8, precision="mxfp8"), "precision is mxfp8; allowed: fp8, which"),
     (lambda: estimate("llama-13b", "selene", batch=8, sequence_parallel="yes"), "sequence_parallel is 'yes'"),
     (lambda: simulate("llama-13b", "selene", batch=8, schedule="1f2b"), "1f1b"),
     (lambda: simulate("llama-13b", "selene", batch=8, schedule_file="nothing.csv"), "nothing.csv"),

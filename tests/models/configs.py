@@ -48,6 +48,10 @@ GPT_OSS = hf(
     "gpt_oss", 36, 2880, 64, 2880, 201088, num_key_value_heads=8, head_dim=64, attention_bias=True,
     num_local_experts=128, num_experts_per_tok=4, sliding_window=128,
 )  # fmt: skip
+LLAMA4 = hf(
+    "llama4_text", 48, 5120, 40, 8192, 202048, num_key_value_heads=8, head_dim=128, num_local_experts=128,
+    num_experts_per_tok=1, intermediate_size_mlp=16384, interleave_moe_layer_step=2,
+)  # fmt: skip
 KIMI_K2 = DEEPSEEK_V3 | {
     "n_group": 1, "topk_group": 1,
     "model_type": "kimi_k2", "num_attention_heads": 64, "num_key_value_heads": 64, "vocab_size": 163840,
@@ -110,7 +114,7 @@ COHERE2 = hf("cohere2", 32, 4096, 32, 14336, 256000, num_key_value_heads=8, slid
 PYTHIA = hf("gpt_neox", 6, 512, 8, 2048, 50304, use_parallel_residual=True)
 
 ALL = (
-    GPT2, BLOOM, OPT, LLAMA, MISTRAL, MIXTRAL, QWEN2, QWEN3, QWEN3_MOE, GPT_OSS, DEEPSEEK_V3, KIMI_K2, PYTHIA,
+    GPT2, BLOOM, OPT, LLAMA, MISTRAL, MIXTRAL, QWEN2, QWEN3, QWEN3_MOE, GPT_OSS, LLAMA4, DEEPSEEK_V3, KIMI_K2, PYTHIA,
     GPTJ, FALCON, PHI, COHERE, COHERE2,
     NEMOTRON_H, GEMMA, GEMMA2, PHI3, GRANITE, OLMO2, OLMOE, QWEN2_MOE, DEEPSEEK_V2, GLM4_MOE,
     GEMMA3, OLMO3, SMOLLM3, SEED_OSS, APERTUS, MINIMAX_M2,

@@ -270,11 +270,19 @@ def test_presets_are_what_the_configs_say(write: Any) -> None:
         "deepseek_v2": "deepseek-v2", "glm4_moe": "glm-4.5-air", "gemma": "gemma-7b", "gemma2": "gemma2-9b",
         "phi3": "phi-4", "olmo2": "olmo2-7b", "olmoe": "olmoe-1b-7b", "gptj": "gpt-j-6b", "falcon": "falcon-7b",
         "phi": "phi-2", "cohere": "command-r", "gemma3_text": "gemma3-4b", "smollm3": "smollm3-3b",
-        "apertus": "apertus-70b",
+        "apertus": "apertus-70b", "llama4_text": "llama4-maverick",
     }  # fmt: skip
     for model_type, name in named.items():
         model, preset = load_model(write(CONFIGS[model_type])), load_model(name)
         assert replace(sizes(model), name=name, seq_len=preset.seq_len, ffn=preset.ffn) == sizes(preset)
+
+
+def test_llama4_may_list_its_layers_with_experts(write: Any) -> None:
+    listed = CONFIGS["llama4_text"] | {"moe_layers": [1, 3, 5]}
+    assert load_model(write(listed)).num_dense_layers == 45
+    assert load_model(write(CONFIGS["llama4_text"] | {"interleave_moe_layer_step": 1})).num_dense_layers == 0
+    with pytest.raises(FileFormatError, match="moe_layers"):
+        load_model(write(listed | {"moe_layers": [48]}))
 
 
 def test_later_models_have_the_parameters_of_their_checkpoints(write: Any) -> None:
