@@ -275,9 +275,9 @@ def test_where_nothing_is_likely_enough_to_fit_the_answer_names_the_chance_with_
 
     ask = {"gpus": 8, "batch": 64}
     none = planner.recommend("llama3-8b", "rtx-4090-server", **ask)
-    assert "over: dp 1 tp 4 pp 1 cp 2 mb 1 zero 3 sp recompute full; it fits in 91% of cases" in repr(none)
-    assert none.to_dict()["fits_with"][0] == "--fit-chance 0.91"
-    likelier = planner.recommend("llama3-8b", "rtx-4090-server", **ask, fit_chance=0.91)
+    assert "over: dp 1 tp 4 pp 1 cp 2 mb 1 zero 3 sp recompute full; it fits in 92% of cases" in repr(none)
+    assert none.to_dict()["fits_with"][0] == "--fit-chance 0.92"
+    likelier = planner.recommend("llama3-8b", "rtx-4090-server", **ask, fit_chance=0.92)
     assert len(likelier) > 0
     assert not re.search(r"Nearest miss.*it fits in", repr(likelier))
     assert len(planner.recommend("llama3-8b", "rtx-4090-server", **ask, fit_chance=0.93)) == 0

@@ -15,7 +15,7 @@ import typer
 
 import planner
 from planner.base.errors import PlannerError, one_line, shown
-from planner.cli.notes import tell
+from planner.cli.notes import begin, tell
 from planner.cli.unfold import Command, CommandGroup, Parsed
 
 __all__ = ["app", "main"]
@@ -63,6 +63,7 @@ def common(
     ] = False,
 ) -> None:
     """Which parallel layout to train a transformer with, how fast it will be, and why."""
+    begin()
     context.call_on_close(tell)
 
 

@@ -12,6 +12,11 @@ def note(text: str) -> None:
     _held.append(text)
 
 
+def begin() -> None:
+    """At the command's start: no note of what this process did before it."""
+    _held.clear()
+
+
 def tell() -> None:
     """At the command's end: its notes, unless an error ends it."""
     told, _held[:] = list(_held), []

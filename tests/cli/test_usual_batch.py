@@ -6,6 +6,7 @@ from typer.testing import CliRunner
 import planner
 from planner.base.errors import InputError
 from planner.cli import app
+from planner.cli.notes import note
 from planner.cli.options import StepBatch
 
 ASKED = "llama3-8b", "h100"
@@ -54,3 +55,10 @@ def test_fewest_takes_for_each_number_of_gpus_what_time_takes(monkeypatch):
 def test_sequences_are_of_whole_units():
     assert StepBatch().sequences(8192, 8, 7) == 448
     assert StepBatch(batch_tokens=49.0).sequences(1, 8, 7) == 49
+
+
+def test_a_command_tells_its_own_notes_alone():
+    note("of what this process did before")
+    result = CliRunner().invoke(app, ["estimate", *ASKED, "8", "--global-batch", "8"])
+    assert result.exit_code == 0
+    assert "before" not in result.output
