@@ -132,8 +132,8 @@ def _order(name: str, sizes: Mapping[str, int | None]) -> tuple[Schedule | None,
     """The schedule (None for a user's file), its size, and its operations; sizes: what is given of them."""
     if is_path(name, (".csv",)):
         order = read_schedule(Path(name))
-        stages, m, k = (int(x.max()) + 1 for x in (order.stage, order.micro_batch, order.slice))
-        pipe = Pipeline(p=order.ranks, m=m, v=max(stages // order.ranks, 1), k=k)
+        m, k = (int(x.max()) + 1 for x in (order.micro_batch, order.slice))
+        pipe = Pipeline(p=order.ranks, m=m, v=order.virtual_stages, k=k)
         own = {"pp": pipe.p, "micro_batches": pipe.m, "virtual_stages": pipe.v, "slices": pipe.k, "steps": 1}
         for size, value in sizes.items():
             if value not in (None, own[size]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
     from rich.console import RenderableType
+
+    from planner.schedules import Order
 
 MOST_DRAWN = 2000  # operations: above, a picture in a notebook is megabytes that nobody can read
 
@@ -124,11 +127,16 @@ class Timing:
     links: bool = False
     slow_down: float = 0.0
 
+    @cached_property
+    def order(self) -> Order | None:
+        """The schedule of one's own; None where no file has one. Raises as `read_schedule`."""
+        return None if self.schedule_file is None else read_schedule(self.schedule_file)
+
 
 def simulate_layouts(setup: Setup, layouts: Layouts, how: Timing | None = None) -> Simulation:
     """The timeline of a table of one layout; raises as `simulate`."""
     how = how or Timing()
-    order = None if how.schedule_file is None else read_schedule(how.schedule_file)
+    order = how.order
     check_legal(setup.model, setup.cluster, layouts, scheduled=order is None)
     slices = cut(setup, layouts, how.slices) if how.slices else None
     step = simulate_step(setup, layouts, order=order, slices=slices)
@@ -148,9 +156,8 @@ def simulate_one(setup: Setup, how: Timing | None = None, **choices: Any) -> Sim
 
     A schedule of one's own says how many virtual stages there are, unless they are given.
     """
-    if how is not None and how.schedule_file is not None and choices.get("virtual_stages", 1) == 1:
-        order = read_schedule(how.schedule_file)
-        choices["virtual_stages"] = max((int(order.stage.max()) + 1) // order.ranks, 1)
+    if how is not None and how.order is not None and choices.get("virtual_stages", 1) == 1:
+        choices["virtual_stages"] = how.order.virtual_stages
     return simulate_layouts(setup, layout_under(setup, **choices), how)
 
 

@@ -80,6 +80,11 @@ class Order:
         return len(self.start) - 1
 
     @property
+    def virtual_stages(self) -> int:
+        """Model chunks per rank."""
+        return max((int(self.stage.max()) + 1) // self.ranks, 1)
+
+    @property
     def rank(self) -> Ints:
         """The rank of every operation, shape (n,)."""
         return np.repeat(np.arange(self.ranks), np.diff(self.start))

@@ -129,6 +129,8 @@ def optimizer_bytes(own: RankParameters, case: Case) -> RankParameters:
 def cast_bytes(own: RankParameters, case: Case) -> Array:
     """Bytes of the gradients that a rank's update casts to fp32, where they add up in fewer bits, shape (n,)."""
     layouts, framework = case.layouts, case.framework
+    if framework.update_bytes == 0:
+        return np.zeros(1)
     cast = (layouts.precision > Precision.TF32) & (_summed_bytes(case) < 4.0)
     at_most = np.where(layouts.zero == 3, framework.update_parameters or np.inf, np.inf)
     return np.asarray(np.minimum(state_parameters(own, layouts, 1), at_most) * cast * framework.update_bytes)
