@@ -16,7 +16,8 @@ from planner.question import check_tokens, load_setup, search_request, whole
 from planner.report.sites import mixed_record, mixed_view, sites_record, sites_view
 from planner.scaling.laws import get_replica_law
 from planner.scaling.loss import beyond_fit
-from planner.search.mixed import MixedQuestion, mixed_ways
+from planner.search.mixed import mixed_ways
+from planner.search.mixed_question import MixedQuestion
 from planner.search.ranking import best_of
 from planner.setup import Setup
 from planner.training_time.assumptions import assume

@@ -16,7 +16,7 @@ from planner.report.training import assumption_lines, assumptions_record, count_
 
 if TYPE_CHECKING:
     from planner.hardware.groups import MixedCluster
-    from planner.search.mixed import MixedQuestion, MixedWay
+    from planner.search.mixed_question import MixedQuestion, MixedWay
     from planner.training_time.sites import Sites, SitesCase, SiteWay
 
 

@@ -18,15 +18,9 @@ from planner.hardware.groups import load_mixed
 from planner.layouts import Layouts
 from planner.question import load_setup
 from planner.report.sites import _said
-from planner.search.mixed import (
-    MixedQuestion,
-    MixedWay,
-    _candidates,
-    least_makespan_s,
-    mixed_ways,
-    pipeline_of,
-    shared_out,
-)
+from planner.search.mixed import least_s, mixed_ways, shared_out
+from planner.search.mixed_pipeline import _candidates, least_makespan_s, pipeline_of
+from planner.search.mixed_question import MixedQuestion, MixedWay
 from planner.step.partition import partition
 from planner.step.timeline.mixed import mixed_step
 from planner.step.timeline.step import simulate
@@ -125,6 +119,19 @@ def test_replicas_are_the_best_of_every_split(tmp_path):
     took = {(g, n): asked.alone(g, n, np.inf)[0] for g in (0, 1) for n in range(3, 96, 3)}
     best = min(max(took[0, n], took[1, 96 - n]) for n in range(3, 96, 3))
     assert max(took[g, n] for g, n in zip(way.groups, way.batches, strict=True)) == best
+
+
+@pytest.mark.parametrize(
+    ("model", "clusters"), [("llama-7b", ("dgx-h100", "dgx-b200")), ("mixtral-8x7b", ("dgx-h200", "gb200-nvl72"))]
+)
+def test_no_group_trains_faster_than_its_matrix_products(tmp_path, model, clusters):
+    path = file_of(tmp_path / "two.toml", *((name, 32) for name in clusters))
+    asked = question(load_mixed(path), model, 64)
+    for g in (0, 1):
+        for sequences in (32, 64):
+            least = least_s(asked, g, sequences)
+            assert 0.4 * asked.alone(g, sequences, np.inf)[0] < least < asked.alone(g, sequences, np.inf)[0]
+        assert least_s(asked, g, 64) == pytest.approx(2 * least_s(asked, g, 32), rel=1e-12)
 
 
 @given(st.integers(1, 3), st.integers(1, 3), st.integers(2, 6), st.randoms(use_true_random=False))
@@ -288,7 +295,7 @@ def test_a_pipeline_is_looked_for_up_to_half_as_slow_again_as_the_fastest_way_so
     def other(name, step_s):
         return lambda asked, some, _: MixedWay(name=name, groups=some, step_s=step_s, layouts=())
 
-    monkeypatch.setattr("planner.search.mixed._pipeline", pipeline)
+    monkeypatch.setattr("planner.search.mixed.fastest_pipeline", pipeline)
     monkeypatch.setattr("planner.search.mixed._replicas", other("replicas", 4.0))
     monkeypatch.setattr("planner.search.mixed._one_group", other("one group", 7.0))
     asked = MixedQuestion(

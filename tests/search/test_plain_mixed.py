@@ -12,17 +12,9 @@ from planner.base.errors import LayoutError
 from planner.hardware import load_cluster, load_framework, load_link
 from planner.layouts import Layouts, Precision
 from planner.models import counts, load_model
-from planner.search.mixed import (
-    MixedQuestion,
-    _between_groups,
-    _candidates,
-    _layer_s,
-    _one_group,
-    _remembered,
-    _replicas,
-    least_makespan_s,
-    mixed_ways,
-)
+from planner.search.mixed import _one_group, _remembered, _replicas, mixed_ways
+from planner.search.mixed_pipeline import _between_groups, _candidates, _layer_s, least_makespan_s
+from planner.search.mixed_question import MixedQuestion
 from planner.setup import Setup
 from planner.step.step_costs import step_costs
 
