@@ -112,9 +112,9 @@ def muon_s(case: Case, own: RankParameters) -> Array:
     own: the rank's parameters before sharding. Its layers' vectors count as matrices: they are less than 0.1 %.
     """
     total, largest = np.zeros(1), np.zeros(1)
-    dense = RankParameters(layers=own.layers, experts=np.zeros_like(own.experts), ends=np.zeros_like(own.ends))
-    experts = RankParameters(layers=np.zeros_like(own.layers), experts=own.experts, ends=np.zeros_like(own.ends))
-    for products, part in ((common_products(case), dense), (expert_products(case), experts)):
+    shards, of_experts = case.layouts.state_shards[1]
+    parts = (common_products(case), own.layers / shards), (expert_products(case), own.experts / of_experts)
+    for products, part in parts:
         seconds, held = np.zeros(1), np.zeros(1)
         for _, columns, depth, count in products:
             if not np.any(count):
@@ -122,5 +122,5 @@ def muon_s(case: Case, own: RankParameters) -> Array:
             one = orthogonal_s(case.device.wide, columns, depth)
             seconds, held = seconds + count * one, held + count * columns * depth
             largest = np.maximum(largest, np.where(count > 0, one, 0.0))
-        total = total + state_parameters(part, case.layouts, 1) * seconds / np.maximum(held, 1.0)
+        total = total + part * seconds / np.maximum(held, 1.0)
     return np.asarray(np.maximum(total, largest))

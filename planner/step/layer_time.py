@@ -158,7 +158,5 @@ def other_layer(
     """
     own, spread = case.with_model(model), one.distinct.spread
     params = own.ranks.rank(1.0, False, False)
-    moves = trained(own, params)
-    cost, _ = with_accumulation(own, moves.total, spread(parts[0]), spread(one.ends), False)
-    t = traffic(own, spread(parts[1]), params.total, params.expert_share, moves)
-    return layer_time(own, cost, t), cost
+    cost, _ = with_accumulation(own, trained(own, params).total, spread(parts[0]), spread(one.ends), False)
+    return layer_time(own, cost, traffic(own, spread(parts[1]), params)), cost

@@ -152,7 +152,7 @@ def _traffic(case: Case, of_layer: LayerTraffic, params: RankParameters) -> Traf
     (`planner.step.chunk_gathers`).
     """
     layouts = case.layouts
-    t = traffic(case, of_layer, params.total, params.expert_share, trained(case, params))
+    t = traffic(case, of_layer, params)
     t = replace(t, tied_s=np.where(embedding_apart_from_head(layouts), t.tied_s, 0.0))
     if not np.any(t.ends_sharding_s):
         return t
@@ -190,7 +190,7 @@ def _layer_not_recomputed(case: Case, one: OneLayer, cost: LayerCost, params: Ra
 
     own = without_recompute(case)
     t = one.distinct.spread(layer_traffic(without_recompute(one.case)))
-    t = traffic(own, t, params.total, params.expert_share, trained(own, params))
+    t = traffic(own, t, params)
     return layer_time(own, replace(cost, recompute_s=np.where(some, 0.0, cost.recompute_s)), t)
 
 

@@ -4,7 +4,6 @@ Eight data ranks on two nodes of four: with two copies each node has one. Rings 
 4 s; two ranks in two nodes get 0.75 B/s and start in 11 s.
 """
 
-import numpy as np
 import pytest
 
 from planner.costs.memory.bytes_per_parameter import accumulated_bytes
@@ -55,12 +54,12 @@ def test_as_many_copies_as_replicas_shard_over_the_sequence_group():
     assert (by["data"].ranks.tolist(), by["data"].local.tolist()) == ([4], [4]) == (
         by["context"].ranks.tolist(), by["context"].local.tolist(),
     )  # fmt: skip
-    found = traffic(case(layouts=isp), layer_traffic(case(layouts=isp)), np.array([1000.0]), np.zeros(1))
+    found = traffic(case(layouts=isp), layer_traffic(case(layouts=isp)), own(1000.0))
     assert float(found.layer_gather_s[0]) == pytest.approx(GATHER)
     # Gradients are scattered there, and their quarters summed over the two copies, on two nodes.
     assert float(found.layer_reduce_s[0]) == pytest.approx(SCATTER + between(1000))
-    own = RankParts(model=GPT, layouts=isp).rank(2.0, True, True)
-    assert float(state_parameters(own, isp, 3)[0]) == float(own.total[0]) / 4
+    rank = RankParts(model=GPT, layouts=isp).rank(2.0, True, True)
+    assert float(state_parameters(rank, isp, 3)[0]) == float(rank.total[0]) / 4
 
 
 @pytest.mark.parametrize("zero", [1, 2, 3])
@@ -103,7 +102,7 @@ def test_zero_3_gathers_inside_a_copy():
     chosen = layout(zero=3, **TWO)
     d = device(BYTES, chosen)
     layer = layer_traffic(case(d, LLAMA, chosen))
-    found = traffic(case(d, LLAMA, chosen), layer, np.array([1000.0]), np.zeros(1))
+    found = traffic(case(d, LLAMA, chosen), layer, own(1000.0))
     assert float(found.layer_gather_s[0]) == pytest.approx(GATHER)
     assert float(found.layer_reduce_s[0]) == pytest.approx(SCATTER + between(1000))
     # Embedding and head: 8,192 B gathered, 16,384 B of gradients.
@@ -153,7 +152,7 @@ def test_what_copies_take_of_a_node_s_links():
     chosen = layout(zero=3, **TWO)
     d = device(BYTES, chosen)
     layer = layer_traffic(case(d, LLAMA, chosen))
-    found = traffic(case(d, LLAMA, chosen), layer, np.array([1000.0]), np.zeros(1))
+    found = traffic(case(d, LLAMA, chosen), layer, own(1000.0))
     assert float(found.layer_gather_link_s[0]) == pytest.approx(2000 * 3 / 4 / 5)
     assert float(found.layer_reduce_link_s[0]) == pytest.approx(4000 * 3 / 4 / 5 + 2 * (1000 / 2 / 5 + 10))
     _, gather, link = data_traffic(case(layouts=layout(zero=1, dp=8)), own(1000.0))

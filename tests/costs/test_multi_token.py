@@ -20,7 +20,7 @@ from planner.models.counts import expert_params, total_params
 from planner.models.possible import check
 from planner.setup import Setup
 from planner.step.step_costs import step_costs
-from tests.costs.toy import BYTES, CLUSTER, FLOP, FRAMEWORK, GPT, HYBRID, LLAMA, MOE, case, device, layout
+from tests.costs.toy import BYTES, CLUSTER, FLOP, FRAMEWORK, GPT, HYBRID, LLAMA, MOE, case, device, layout, own
 
 ONE = replace(LLAMA, num_mtp_layers=1)
 
@@ -105,9 +105,9 @@ def test_its_collectives():
     of = device(BYTES, chosen)
     plain, one = (layer_traffic(case(of, m, chosen)) for m in (LLAMA, ONE))
     assert one.ends_s == 2 * plain.ends_s > 0
-    each = [traffic(case(of, m, chosen), t, np.ones(1), np.zeros(1)) for m, t in ((LLAMA, plain), (ONE, one))]
+    each = [traffic(case(of, m, chosen), t, own(1.0)) for m, t in ((LLAMA, plain), (ONE, one))]
     assert each[0].tied_s.tolist() == [0.0]
-    tied = traffic(case(of, replace(LLAMA, tied=True), chosen), plain, np.ones(1), np.zeros(1))
+    tied = traffic(case(of, replace(LLAMA, tied=True), chosen), plain, own(1.0))
     assert each[1].tied_s == tied.tied_s > 0
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.costs.layer.expert_routing import ADDS_PER_UNIT_S, Routing, permute_s, routing
+from planner.costs.layer.expert_routing import ADDS_PER_UNIT_S, Routing, permute_s, routed_s
 from planner.costs.layer.layer_cost import pointwise_s
 from planner.hardware import load_framework
 from planner.layouts import Precision
@@ -95,6 +95,15 @@ def test_a_layer_has_them_and_a_dense_one_none():
     dense = [pointwise_s(case(of, LLAMA, chosen, framework=f))[0][0] for f in FRAMEWORKS]
     assert len(set(dense)) == 1
     assert once(BYTES, chosen, Routing.EAGER, LLAMA) == [0, 0]
+
+
+def routing(framework):
+    """How a framework routes on eight expert ranks, none of them told how: by its seconds."""
+    of = case(BYTES, ROUTED, layout(dp=8, ep=4), framework=framework)
+    seconds = [float(np.ravel(x)[0]) for x in routed_s(of)]
+    ways = {how: [float(np.ravel(x)[0]) for x in permute_s(of, how)] for how in Routing}
+    assert len({tuple(way) for way in ways.values()}) == len(Routing)
+    return next(how for how, way in ways.items() if way == seconds)
 
 
 def test_frameworks_say_which():

@@ -8,7 +8,7 @@ import pytest
 
 from planner.choices.enumerations import GradDtype, OptimizerKind
 from planner.choices.training import read_training
-from planner.costs.adapters import adapters_gathers
+from planner.costs.adapters import adapters_gathers, trained
 from planner.costs.layer.expert_routing import dispatchers
 from planner.costs.network.data_parallel import data_traffic
 from planner.costs.network.traffic import layer_traffic, traffic
@@ -98,8 +98,8 @@ def test_collectives_last_as_long_as_their_sentences_say(model):
         table = Layouts.of(**{name: [row[name] for row in rows] for name in rows[0]})
         of = case(device(CHIP, table), model, table, framework=drawn_framework(rng), cluster=drawn_cluster(rng))
         n, sparse = len(rows), model.num_experts > 0
-        own, moves, ranks = (drawn_parameters(rng, n, sparse) for _ in range(3))
-        found = traffic(of, layer_traffic(of), own.total, own.expert_share, moves)
+        own, ranks = (drawn_parameters(rng, n, sparse) for _ in range(2))
+        moves, found = trained(of, own), traffic(of, layer_traffic(of), own)
         gathers = adapters_gathers(of)
         copies, full = int(rng.integers(1, 3)), replace(table, train=np.zeros(n, dtype=np.int64))
         step = data_traffic(replace(of, layouts=full), ranks, copies)

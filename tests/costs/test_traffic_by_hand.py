@@ -241,7 +241,7 @@ def whole(model=GPT, framework=FRAMEWORK, params=1000.0, experts=0.0, **choices)
     chosen = layout(**choices)
     d = device(BYTES, chosen)
     layer = layer_traffic(case(d, model, chosen, framework=framework))
-    return traffic(case(d, model, chosen, framework=framework), layer, np.array([params]), np.array([experts]))
+    return traffic(case(d, model, chosen, framework=framework), layer, own(params, experts))
 
 
 def test_zero_3_gathers_and_scatters_each_layer():

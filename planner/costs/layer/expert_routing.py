@@ -10,7 +10,7 @@ from planner.choices.enumerations import Number
 from planner.costs.case import Case
 from planner.costs.kernels.device import stream_s
 from planner.costs.placement import members_in_node, node_ranks
-from planner.hardware import Cluster, Framework
+from planner.hardware import Cluster
 from planner.layouts import Dispatcher, Layouts, Precision, Recompute
 from planner.models import Transformer, mix
 
@@ -32,13 +32,6 @@ class Routing(Number):
     EAGER = 0
     FUSED = 1
     NODES = 2
-
-
-def routing(framework: Framework, dispatcher: Dispatcher = Dispatcher.FRAMEWORK) -> Routing:
-    """The routing implementation of a dispatcher; by default the framework's own."""
-    if dispatcher > Dispatcher.ALLTOALL or (framework.node_dispatch and dispatcher == Dispatcher.FRAMEWORK):
-        return Routing.NODES
-    return Routing.FUSED if framework.fused_routing else Routing.EAGER
 
 
 @record
@@ -169,7 +162,7 @@ def takes_turns(case: Case) -> Bools:
 
 def routed_s(case: Case) -> tuple[Array, Array]:
     """`permute_s` as each layout's dispatcher routes."""
-    node, plain = by_node(case), routing(case.framework, Dispatcher.ALLTOALL)
+    node, plain = by_node(case), Routing.FUSED if case.framework.fused_routing else Routing.EAGER
     if not np.any(node):
         return permute_s(case, plain)
     there, back = permute_s(case, Routing.NODES)

@@ -4,8 +4,8 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from planner.base.arrays import Array, record
-from planner.costs.adapters import adapters_gathers, frozen
+from planner.base.arrays import Array, Bools, record
+from planner.costs.adapters import adapters_gathers, frozen, trained
 from planner.costs.case import Case
 from planner.costs.kernels.device import stream_s
 from planner.costs.layer.expert_routing import by_node, dispatchers, reached
@@ -27,7 +27,7 @@ from planner.costs.network.collectives import (
 )
 from planner.costs.network.data_parallel import DataCollectives, flat_copies_s, shards_per_layer
 from planner.costs.parameters import RankParameters
-from planner.costs.shapes import is_latent
+from planner.costs.shapes import is_latent, value_channels
 from planner.layouts import Dispatcher, Precision, Recompute
 from planner.models import mix
 
@@ -148,14 +148,13 @@ def context_s(case: Case, group: Group) -> tuple[Array, Array]:
     _templated_ring_attention_backward: allgather and all_to_all rotaters).
     """
     model, layouts, repeated = case.model, case.layouts, case.framework.sdpa_context
-    latent = is_latent(model)
     kv_heads = np.where(repeated, model.num_heads, model.num_kv_heads)
-    heads = np.where(latent, model.num_heads, np.maximum(kv_heads, layouts.tp))
-    channels = model.head_dim + np.where(latent, model.v_head_dim, model.head_dim)
+    heads = np.where(is_latent(model), model.num_heads, np.maximum(kv_heads, layouts.tp))
+    channels = model.head_dim + value_channels(model)
     size = layouts.micro_batch * model.seq_len * heads * channels / (layouts.tp * layouts.ulysses)
     size = size * case.device.element_bytes
     once = mix.shares(model).attention * all_gather_s(group, size)
-    attends = (layouts.recompute == Recompute.SELECTIVE) | (layouts.recompute == Recompute.FULL)
+    attends = _attends_again(case)
     if repeated:
         attends = attends & ~by_operation(case)
         gradients = size / group.ranks * 4.0 / case.device.element_bytes
@@ -163,6 +162,12 @@ def context_s(case: Case, group: Group) -> tuple[Array, Array]:
         return once, np.where(attends, 2.0, 1.0) * once + round_s
     passes = np.where(attends, 3.0, 2.0) - case.framework.gathered_context
     return once, passes * once
+
+
+def _attends_again(case: Case) -> Bools:
+    """Whether attention is recomputed, alone or with its layer."""
+    mode = case.layouts.recompute
+    return np.asarray((mode == Recompute.SELECTIVE) | (mode == Recompute.FULL))
 
 
 def exchange_s(case: Case, group: Group) -> tuple[Array, Array]:
@@ -175,15 +180,13 @@ def exchange_s(case: Case, group: Group) -> tuple[Array, Array]:
     if np.all(layouts.ulysses == 1):
         nothing = np.zeros(1)
         return nothing, nothing
-    value = np.where(is_latent(model), model.v_head_dim, model.head_dim)
     keys = np.where(is_latent(model), model.num_heads, np.maximum(model.num_kv_heads, layouts.tp))
-    channels = (model.num_heads + keys) * (model.head_dim + value)
+    channels = (model.num_heads + keys) * (model.head_dim + value_channels(model))
     each = case.local_tokens / layouts.tp * case.device.element_bytes
     # Four all-to-alls, each with its own start.
     start = 3.0 * all_to_all_s(group, 0.0)
     once = mix.shares(model).attention * (start + all_to_all_s(group, each * channels))
-    attends = (layouts.recompute == Recompute.SELECTIVE) | (layouts.recompute == Recompute.FULL)
-    return once, np.where(attends, 2.0, 1.0) * once
+    return once, np.where(_attends_again(case), 2.0, 1.0) * once
 
 
 def expert_s(case: Case, group: Group, tensor: Group) -> tuple[Array, Array]:
@@ -255,13 +258,10 @@ def exposed_send_s(case: Case, sent_s: Array) -> Array:
     return sent_s * (1.0 - case.framework.overlap_pipeline)
 
 
-def traffic(
-    case: Case, layer: LayerTraffic, layer_params: Array, expert_share: Array, moves: RankParameters | None = None
-) -> Traffic:
+def traffic(case: Case, layer: LayerTraffic, params: RankParameters) -> Traffic:
     """All communication but the step's data-parallel collectives (`planner.costs.network.data_parallel`).
 
-    layer_params: parameters of one layer on one rank before ZeRO shards them. expert_share: the experts' fraction.
-    moves: the trained ones among them, whose gradients are scattered; None: all.
+    params: of one layer on one rank before ZeRO shards them, of which the trained ones' gradients are scattered.
     """
     model, layouts = case.model, case.layouts
     cluster = with_startup(case.cluster, case.framework.network_startup_s)
@@ -269,20 +269,20 @@ def traffic(
     table_bytes = case.padded_vocab / layouts.tp * model.hidden * reduced_bytes(case)
     return Traffic(
         **{f.name: getattr(layer, f.name) for f in fields(LayerTraffic)},
-        **vars(_sharded_layer(case, layer_params, expert_share, moves)),
+        **vars(_sharded_layer(case, params)),
         send_s=micro_batch_send_s(case),
         tied_s=np.where(summed, 2.0 * rank_send_s(cluster, layouts, table_bytes), 0.0),
     )
 
 
-def _sharded_layer(case: Case, layer_params: Array, expert_share: Array, moves: RankParameters | None) -> ShardedLayer:
+def _sharded_layer(case: Case, params: RankParameters) -> ShardedLayer:
     """ZeRO's collectives of a layer, and of the ends; arguments as in `traffic`."""
     model, layouts, whole = case.model, case.layouts, shards_per_layer(case)
     if not np.any(whole):
-        return ShardedLayer(**{f.name: np.zeros_like(layer_params) for f in fields(ShardedLayer)})
-    data = DataCollectives.of(case, expert_share)
-    trained_data = data if moves is None else replace(data, expert_share=moves.expert_share)
-    trained_params = layer_params if moves is None else moves.total
+        return ShardedLayer(**{f.name: np.zeros_like(params.total) for f in fields(ShardedLayer)})
+    moves = trained(case, params)
+    data = DataCollectives.of(case, params.expert_share)
+    trained_data = replace(data, expert_share=moves.expert_share)
     copy_out, copy_in = flat_copies_s(case)
     table = case.padded_vocab / layouts.tp * model.hidden
     ends = table * np.where(np.asarray(model.tied) & (layouts.pp == 1), 1.0, 2.0)
@@ -293,17 +293,17 @@ def _sharded_layer(case: Case, layer_params: Array, expert_share: Array, moves: 
     ends_s = ends_s + ends * (times * copy_out + (1.0 - frozen(case)) * copy_in)
 
     def gathered(of: DataCollectives) -> Array:
-        return np.where(whole, of.sharded_s(all_gather_s, layer_params, data.param_bytes), 0.0)
+        return np.where(whole, of.sharded_s(all_gather_s, params.total, data.param_bytes), 0.0)
 
     def reduced(of: DataCollectives) -> Array:
-        return np.where(whole, of.reduced_s(reduce_scatter_s, trained_params), 0.0)
+        return np.where(whole, of.reduced_s(reduce_scatter_s, moves.total), 0.0)
 
     return ShardedLayer(
         layer_gather_s=gathered(data),
         layer_reduce_s=reduced(trained_data),
         layer_gather_link_s=gathered(data.on_links()),
         layer_reduce_link_s=reduced(trained_data.on_links()),
-        layer_copy_out_s=layer_params * copy_out,
-        layer_copy_in_s=trained_params * copy_in,
+        layer_copy_out_s=params.total * copy_out,
+        layer_copy_in_s=moves.total * copy_in,
         ends_sharding_s=np.where(whole, ends_s, 0.0),
     )
