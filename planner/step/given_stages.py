@@ -7,29 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array, Bools, Ints, record
+from planner.base.arrays import Array, Bools, Ints
 from planner.choices.pipeline_layout import parse_pipeline_layout
 from planner.layouts import Layouts, Split
 from planner.models import Transformer, mix
 from planner.schedules import Pipeline, get_schedule
 from planner.step.pipelines import end_shares, weight_copies
-from planner.step.splits import Stages, virtual_stage_layers
-
-
-@record
-class Chunks:
-    """Layers and shares of the modules on every virtual stage of a layout, or on every rank, shape (stages,).
-
-    dense: how many more of the layers have a dense MLP than of as many average ones; 0 where no place is known.
-    """
-
-    layers: Array
-    modules: Array
-    dense: Array
-
-    def on(self, holds: Array) -> Chunks:
-        """The same by rank; holds: the copies of a stage that each rank holds, shape (ranks, stages)."""
-        return Chunks(layers=holds @ self.layers, modules=holds @ self.modules, dense=holds @ self.dense)
+from planner.step.splits import Share, Stages, virtual_stage_layers
 
 
 def is_given(layouts: Layouts) -> Bools:
@@ -37,12 +21,12 @@ def is_given(layouts: Layouts) -> Bools:
     return np.array([bool(name) for name in layouts.pipeline_layout_names])[layouts.pipeline_layout]
 
 
-def given_chunks(text: str, model: Transformer) -> Chunks:
-    """The virtual stages that a pipeline layout gives; the dense layers come first (`mix.leading_dense`)."""
+def given_chunks(text: str, model: Transformer) -> Share:
+    """The virtual stages that a pipeline layout gives, without ends; dense layers come first (`mix.leading_dense`)."""
     given = parse_pipeline_layout(text)
     layers, modules = np.array(given.layers, dtype=np.float64), np.array(given.modules, dtype=np.float64)
     dense = _dense(layers, float(mix.leading_dense(model)))
-    return Chunks(layers=layers, modules=modules / max(modules.sum(), 1.0), dense=dense)
+    return Share(layers=layers, modules=modules / max(modules.sum(), 1.0), dense=dense)
 
 
 def _dense(layers: Array, leading: float) -> Array:
@@ -51,8 +35,8 @@ def _dense(layers: Array, leading: float) -> Array:
     return np.asarray(np.clip(leading - before, 0.0, layers) - layers * leading / max(float(layers.sum()), 1.0))
 
 
-def chunks_of(layouts: Layouts, stages: Stages, model: Transformer, count: int) -> Chunks:
-    """The virtual stages of one layout (a table of length one), so many of them; a user's order may have others."""
+def chunks_of(layouts: Layouts, stages: Stages, model: Transformer, count: int) -> Share:
+    """The virtual stages of one layout (a table of length one), without ends; a user's order may have another count."""
     row = layouts.row(0)
     p, v = row["pp"], row["virtual_stages"]
     if row["pipeline_layout"] and count == p * v:
@@ -68,7 +52,7 @@ def chunks_of(layouts: Layouts, stages: Stages, model: Transformer, count: int) 
     known = count == p * v and np.ravel(stages.dense[0])[0] != 0.0
     leading = float(np.ravel(mix.leading_dense(model))[0]) if known else 0.0
     layers = layers.astype(np.float64)
-    return Chunks(layers=layers, modules=modules, dense=_dense(layers, leading))
+    return Share(layers=layers, modules=modules, dense=_dense(layers, leading))
 
 
 def _shared_out(ranks: Ints, row: dict[str, Any]) -> Ints:
@@ -125,7 +109,7 @@ def _leading(stages: Stages, layouts: Layouts, model: Transformer, embedding: Ar
     return first, early, late, last
 
 
-def _ranks(layouts: Layouts, chunks: Chunks) -> Array:
+def _ranks(layouts: Layouts, chunks: Share) -> Array:
     """Layers, modules and dense of the ranks of one layout, shape (3, p)."""
     row = layouts.row(0)
     count, p = len(chunks.layers), row["pp"]

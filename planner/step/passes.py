@@ -4,27 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array, record
+from planner.base.arrays import Array
 from planner.costs.memory.chosen_layers import layers_not_recomputed, offloaded_layers
 from planner.schedules import Loads
 from planner.step.pipelines import between_share, by_chunk, end_shares
+from planner.step.splits import Share
 from planner.step.step_costs import StepCosts
-
-
-@record
-class Share:
-    """A rank's or a stage's share of the model; numbers or arrays.
-
-    embedding, head, modules: shares, 0 to 1, of the embedding, the head and the multi-token prediction modules.
-    stages: virtual stages of the rank. extra_dense: layers with a dense MLP beyond those of as many average layers.
-    """
-
-    layers: Any
-    embedding: Any
-    head: Any
-    stages: Any
-    modules: Any
-    extra_dense: Any
 
 
 def rank_passes(costs: StepCosts) -> Loads:
@@ -32,11 +17,9 @@ def rank_passes(costs: StepCosts) -> Loads:
     layouts, stages = costs.case.layouts, costs.stages
     ends, between = end_shares(layouts), between_share(layouts)
 
-    def of_kind(kind: int, layers: Any, embedding: Any, head: Any) -> tuple[Array, Array, Array]:
-        return passes(costs, Share(
-            layers=layers, embedding=embedding, head=head, stages=layouts.virtual_stages,
-            modules=stages.modules[kind], extra_dense=stages.dense[kind],
-        ))  # fmt: skip
+    def of_kind(kind: int, layers: Any, first: Any, last: Any) -> tuple[Array, Array, Array]:
+        share = Share(layers=layers, first=first, last=last, modules=stages.modules[kind], dense=stages.dense[kind])
+        return passes(costs, share, layouts.virtual_stages)
 
     return Loads(
         first=of_kind(0, stages.first, ends[0], ends[1] - between),
@@ -47,27 +30,27 @@ def rank_passes(costs: StepCosts) -> Loads:
     )
 
 
-def passes(costs: StepCosts, share: Share) -> tuple[Array, Array, Array]:
-    """Forward, input-gradient and weight-gradient seconds of one micro-batch.
+def passes(costs: StepCosts, share: Share, stages: Any) -> tuple[Array, Array, Array]:
+    """Forward, input-gradient and weight-gradient seconds of one micro-batch, on so many virtual stages together.
 
     They include exposed collectives and transfers. The first stage's forward and the last one's backward receive
     nothing.
     """
-    layer, ends, head, embedding = costs.layer, costs.ends, share.head, share.embedding
-    modules, dense = share.modules, share.extra_dense
+    layer, ends, head, embedding = costs.layer, costs.ends, share.last, share.first
+    modules, dense = share.modules, share.dense
     collectives = _ends_collectives_s(costs)
-    forward = share.layers * layer.forward_s + (share.stages - embedding) * costs.send_s
-    backward = share.layers * layer.backward_s + (share.stages - head) * costs.send_s
+    forward = share.layers * layer.forward_s + (stages - embedding) * costs.send_s
+    backward = share.layers * layer.backward_s + (stages - head) * costs.send_s
     forward, backward = (_plus(x, embedding + head, collectives) for x in (forward, backward))
     if costs.layer_not_recomputed is not None:
         saves = layer.backward_s - costs.layer_not_recomputed.backward_s
-        backward = backward - layers_not_recomputed(costs.case.layouts, share.layers, share.stages) * saves
+        backward = backward - layers_not_recomputed(costs.case.layouts, share.layers, stages) * saves
     forward = _plus(_plus(forward, embedding, ends.embedding_forward_s), head, ends.head_forward_s)
     backward = _plus(_plus(backward, embedding, ends.embedding_backward_s), head, ends.head_backward_s)
     forward = _plus(_plus(forward, modules, ends.module_forward_s), dense, costs.dense_s[0])
     backward = _plus(_plus(backward, modules, ends.module_backward_s), dense, costs.dense_s[1])
     if costs.offload_layer_s is not None:
-        forward, backward = _with_offload(costs, costs.offload_layer_s, share, forward, backward)
+        forward, backward = _with_offload(costs, costs.offload_layer_s, share, stages, forward, backward)
     # The head's gradient is two equal products, one of them the weight's.
     weights = _plus(share.layers * costs.cost.weight_grad_s, head, ends.head_backward_s / 2.0)
     weights = _plus(_plus(weights, modules, ends.module_backward_s / 2.0), dense, costs.dense_s[2])
@@ -89,7 +72,7 @@ def _plus(x: Any, share: Any, more: Any) -> Any:
 
 
 def _with_offload(
-    costs: StepCosts, offload_layer_s: Array, share: Share, forward_s: Array, backward_s: Array
+    costs: StepCosts, offload_layer_s: Array, share: Share, stages: Any, forward_s: Array, backward_s: Array
 ) -> tuple[Array, Array]:
     """The passes that wait for layers' activations on their way to the host, or back.
 
@@ -98,10 +81,10 @@ def _with_offload(
     another layer's room is free. The two bounds here are the pass and the transfers (tested layer by layer).
     """
     layer, ends = costs.layer, costs.ends
-    moved = offloaded_layers(costs.case.layouts, share.layers, share.stages)
-    collectives = share.embedding * _ends_collectives_s(costs)
-    before = share.stages * layer.forward_s + (share.stages - share.embedding) * costs.send_s + collectives
-    before = before + share.embedding * ends.embedding_forward_s
-    after = share.stages * layer.backward_s + collectives + share.embedding * ends.embedding_backward_s
+    moved = offloaded_layers(costs.case.layouts, share.layers, stages)
+    collectives = share.first * _ends_collectives_s(costs)
+    before = stages * layer.forward_s + (stages - share.first) * costs.send_s + collectives
+    before = before + share.first * ends.embedding_forward_s
+    after = stages * layer.backward_s + collectives + share.first * ends.embedding_backward_s
     out, back = (np.where(moved > 0, x + moved * offload_layer_s, 0.0) for x in (before, after))
     return np.maximum(forward_s, out), np.maximum(backward_s, back)

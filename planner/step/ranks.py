@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.base.arrays import Array, record
 from planner.costs.memory.rank import Memory, rank_memory
 from planner.layouts import Layouts
 from planner.step.given_stages import is_given
@@ -19,31 +18,16 @@ from planner.step.pipelines import (
     trait,
     weight_copies,
 )
-from planner.step.splits import Stages
+from planner.step.splits import Share, Stages
 
 if TYPE_CHECKING:
     from planner.step.step_costs import StepCosts
 
 
-@record
-class Rank:
-    """A rank that may be the fullest: its number, layers, and shares of embedding, head and modules; (n,).
-
-    dense: how many more of its layers have a dense MLP than of as many average ones. With copies of the weights,
-    layers and shares are those of one copy.
-    """
-
-    number: Any
-    layers: Array
-    first: Any
-    last: Any
-    modules: Any = 0.0
-    dense: Any = 0.0
-
-
-def key_ranks(layouts: Layouts, stages: Stages) -> list[Rank]:
+def key_ranks(layouts: Layouts, stages: Stages) -> list[tuple[Any, Share]]:
     """The first rank, of the ranks between the ends those that may be the fullest, and the last.
 
+    Of each its number, and its share of one copy of the weights, shape (n,).
     That is the second one, and where later ones have more layers the first of these; where micro-batches enter from
     both ends, the one in the middle; where stages are given, those that `with_given` names.
     """
@@ -55,24 +39,24 @@ def key_ranks(layouts: Layouts, stages: Stages) -> list[Rank]:
     layers = np.where(is_late, stages.late, stages.early) * (between > 0)
     dense = np.where(is_late, stages.dense[2], stages.dense[1]) * (between > 0)
     last = np.where(layouts.pp == 1, stages.first, stages.last)
-    ranks = [
-        Rank(number=0, layers=stages.first, first=shares[0], last=shares[1],
-             modules=stages.modules[0], dense=stages.dense[0]),
-        Rank(number=second, layers=layers, first=mid, last=mid, dense=dense),
-        Rank(number=layouts.pp - 1, layers=last, first=shares[2], last=shares[3],
-             modules=stages.modules[3], dense=stages.dense[3]),
+    of_first = Share(
+        layers=stages.first, first=shares[0], last=shares[1], modules=stages.modules[0], dense=stages.dense[0]
+    )
+    of_last = Share(layers=last, first=shares[2], last=shares[3], modules=stages.modules[3], dense=stages.dense[3])
+    ranks: list[tuple[Any, Share]] = [
+        (0, of_first), (second, Share(layers=layers, first=mid, last=mid, dense=dense)), (layouts.pp - 1, of_last)
     ]  # fmt: skip
     later = heavier & ~both_ends & (stages.num_early > 0)
     if np.any(later):
         number = np.where(later, 1 + stages.num_early, second).astype(np.int64)
         of_late = np.where(later, stages.late, layers), np.where(later, stages.dense[2], dense)
-        ranks.insert(2, Rank(number=number, layers=of_late[0], first=mid, last=mid, dense=of_late[1]))
+        ranks.insert(2, (number, Share(layers=of_late[0], first=mid, last=mid, dense=of_late[1])))
     if stages.fullest is not None:
         given = is_given(layouts) & (between > 0)
         for k in range(stages.fullest.shape[1]):
             number, layers, modules, dense = (np.where(given, x, 0.0) for x in stages.fullest[:, k])
             number = np.where(given, number, second).astype(np.int64)
-            ranks.append(Rank(number=number, layers=layers, first=0.0, last=0.0, modules=modules, dense=dense))
+            ranks.append((number, Share(layers=layers, modules=modules, dense=dense)))
     return ranks
 
 
@@ -82,8 +66,8 @@ def rank_memories(costs: StepCosts) -> list[Memory]:
     waiting = trait(layouts, "losses_wait")
     share, n = costs.activations.weight_grad_share, layouts.shape[-1]
     ranks = []
-    for rank in key_ranks(layouts, costs.stages):
-        number = np.broadcast_to(rank.number, (*np.shape(rank.number)[:-1], n))
+    for of_rank, rank in key_ranks(layouts, costs.stages):
+        number = np.broadcast_to(of_rank, (*np.shape(of_rank)[:-1], n))
         flight, copies = np.zeros(np.broadcast_shapes(share.shape, number.shape)), np.ones(n)
         versions = np.ones(number.shape)
         for schedule, rows in by_schedule(layouts):
@@ -93,12 +77,8 @@ def rank_memories(costs: StepCosts) -> list[Memory]:
         ranks.append(
             rank_memory(
                 costs.case,
-                layers=rank.layers,
+                **vars(rank),
                 in_flight=flight,
-                first=rank.first,
-                last=rank.last,
-                modules=rank.modules,
-                dense=rank.dense,
                 copies=copies,
                 versions=versions,
                 at_once=layers_at_once(layouts, rank.layers),

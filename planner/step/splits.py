@@ -1,5 +1,7 @@
 """How layers lie on pipeline stages. Array-first, shape (n,)."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,6 +12,25 @@ from planner.base.arrays import Array, Bools, Ints, record
 from planner.layouts import Layouts, Split
 
 ALIKE = 0.4  # of a grid's rows: where more have stages that differ by other choices, computing these again costs more
+
+
+@record
+class Share:
+    """What a rank or a virtual stage has of the model, or each of several; numbers or arrays.
+
+    first, last, modules: shares, 0 to 1, of the embedding, the head and multi-token prediction's modules. dense: how
+    many more of its layers have a dense MLP than of as many average ones; 0 where no place is known.
+    """
+
+    layers: Any
+    first: Any = 0.0
+    last: Any = 0.0
+    modules: Any = 0.0
+    dense: Any = 0.0
+
+    def on(self, holds: Array) -> Share:
+        """The same by rank, but for the ends; holds: copies of a stage that each rank holds, shape (ranks, stages)."""
+        return Share(layers=holds @ self.layers, modules=holds @ self.modules, dense=holds @ self.dense)
 
 
 @record

@@ -119,10 +119,8 @@ def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None, alik
     ends = _with_head_and_modules(case, one, bare_ends, layer, bare_traffic)
     ends, held, t, shared_head = shared_ends(case, cost, ends, spread(one.activations), bare_traffic)
     stages = _stages(case, layer, ends, params.total, alike)
-    ranks = key_ranks(layouts, stages)
-    own = records.largest(
-        [case.ranks.rank(r.layers, r.first, r.last, r.modules, r.dense) for r in ranks], lambda rank: rank.total
-    )
+    ranks = [share for _, share in key_ranks(layouts, stages)]
+    own = records.largest([case.ranks.rank(**vars(share)) for share in ranks], lambda rank: rank.total)
     reduce_s, gather_s, gather_link_s = _data_collectives(case, own, [rank.layers for rank in ranks])
     return StepCosts(
         case=case,

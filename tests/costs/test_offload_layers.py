@@ -19,7 +19,8 @@ from planner.models import load_model
 from planner.setup import Setup
 from planner.step.estimate import estimate
 from planner.step.legality import check_legal
-from planner.step.passes import Share, passes
+from planner.step.passes import passes
+from planner.step.splits import Share
 from planner.step.step_costs import step_costs
 from planner.step.timeline.engine import run_lanes
 from planner.step.timeline.step import simulate
@@ -72,8 +73,7 @@ def test_passes_last_what_lanes_of_layers_and_transfers_say(times, moved):
     """A stage in the middle of a pipeline, so that there is nothing but layers; transfers between stages are free."""
     setup = linked(H100, times)
     costs = replace(step_costs(setup, layout(offload_layers=moved)), send_s=np.zeros(1))
-    share = Share(layers=16.0, embedding=0.0, head=0.0, stages=1.0, modules=0.0, extra_dense=0.0)
-    forward, inputs, weights = passes(costs, share)
+    forward, inputs, weights = passes(costs, Share(layers=16.0), 1.0)
     move_s = float(costs.activations.layer[0]) / host_link_rate(setup.cluster)
     assert float(costs.offload_layer_s[0]) == pytest.approx(move_s)
     found = on_lanes(16, moved, float(costs.layer.forward_s[0]), move_s, backward=False)
@@ -86,8 +86,7 @@ def test_transfers_wait_for_the_embedding():
     """Where they set the pace, a stage with the embedding lasts longer than one without by what that lasts."""
     x = layout(tp=1, dp=4, sequence_parallel=False, offload_layers=9)
     costs = replace(step_costs(linked(H100, 0.2), x), send_s=np.zeros(1))
-    own = {"layers": 16.0, "head": 0.0, "stages": 1.0, "modules": 0.0, "extra_dense": 0.0}
-    first, later = (passes(costs, Share(embedding=share, **own)) for share in (1.0, 0.0))
+    first, later = (passes(costs, Share(layers=16.0, first=share), 1.0) for share in (1.0, 0.0))
     assert float((first[0] - later[0])[0]) == pytest.approx(float(costs.ends.embedding_forward_s[0]), rel=1e-6)
     longer = float((first[1] + first[2] - later[1] - later[2])[0])
     assert longer == pytest.approx(float(costs.ends.embedding_backward_s[0]), rel=1e-6)

@@ -37,7 +37,7 @@ def test_nvidias_recipe_is_legal_and_has_its_layers_where_it_says():
     costs = step_costs(setup, layouts)
     order = get_schedule("interleaved").order(one_pipe(p=8, m=16, v=4))
     loads = stage_loads(costs, 32)
-    ranks = rank_loads(order, loads, 1).chunks
+    ranks = rank_loads(order, loads, 1).share
     # Rank r has stages r, 8 + r, 16 + r and 24 + r; the module is on stage 30, of rank 6.
     assert ranks.layers.tolist() == [9, 8, 8, 8, 8, 8, 6, 6]
     assert ranks.modules.tolist() == [0, 0, 0, 0, 0, 0, 1, 0]
@@ -71,8 +71,7 @@ def test_parameters_of_all_ranks_are_the_models():
     setup, layouts = deepseek(NVIDIA, tp=1, dp=1, ep=1, etp=1, global_batch=16, sequence_parallel=False)
     order = get_schedule("interleaved").order(one_pipe(p=8, m=16, v=4))
     held = rank_loads(order, stage_loads(step_costs(setup, layouts), 32), 1)
-    c = held.chunks
-    own = RankParts(model=setup.model, layouts=layouts).rank(c.layers, held.first, held.last, c.modules, c.dense)
+    own = RankParts(model=setup.model, layouts=layouts).rank(**vars(held.share))
     table = counts.embedding_params(setup.model)
     assert own.total.sum() == pytest.approx(counts.total_params(setup.model) + table, rel=1e-12)
     assert float(step_costs(setup, layouts).busiest_params[0]) == pytest.approx(own.total.max(), rel=1e-12)

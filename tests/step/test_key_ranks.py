@@ -41,6 +41,6 @@ def test_the_ranks_that_may_be_fullest_are_those_with_most(seed):
     )  # fmt: skip
     found = key_ranks(layouts, stages)
     for i, (row, one) in enumerate(zip(rows, held, strict=True)):
-        ranks = [tuple(float(np.broadcast_to(x, n)[i]) for x in (r.number, r.layers, r.dense)) for r in found]
+        ranks = [tuple(float(np.broadcast_to(x, n)[i]) for x in (r, s.layers, s.dense)) for r, s in found]
         want = [tuple(map(float, rank)) for rank in told(row, one)]
         assert set(ranks) == set(want), (row, one)

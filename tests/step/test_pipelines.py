@@ -27,14 +27,15 @@ def test_the_ranks_that_may_be_fullest():
         first=np.array([8.0, 4, 2, 2]), early=np.array([1.0, 1, 3, 3]), num_early=np.array([0.0, 0, 1, 0]),
         late=np.array([0.0, 0, 2, 2]), last=np.array([0.0, 4, 1, 2]),
     )  # fmt: skip
-    first, second, last = key_ranks(layouts, stages)
-    assert [first.number, second.number.tolist(), last.number.tolist()] == [0, [0, 1, 1, 1], [0, 1, 3, 3]]
+    ranks = key_ranks(layouts, stages)
+    first, second, last = (share for _, share in ranks)
+    assert [np.asarray(number).tolist() for number, _ in ranks] == [0, [0, 1, 1, 1], [0, 1, 3, 3]]
     assert first.layers.tolist() == [8, 4, 2, 2]
     assert second.layers.tolist() == [0, 0, 3, 2]
     assert last.layers.tolist() == [8, 4, 1, 2]
     assert (second.first, second.last) == (0.0, 0.0)
     entered = Layouts.of(schedule=["1f1b", "chimera", "dualpipe", "bitpipe"], pp=[8, 8, 6, 2], global_batch=8)
-    assert key_ranks(entered, stages)[1].number.tolist() == [1, 3, 2, 0]
+    assert key_ranks(entered, stages)[1][0].tolist() == [1, 3, 2, 0]
     assert (first.first.tolist(), first.last.tolist()) == ([1, 1, 1, 1], [1, 0, 0, 0])
     assert (last.first.tolist(), last.last.tolist()) == ([1, 0, 0, 0], [1, 1, 1, 1])
 
@@ -44,10 +45,9 @@ def test_of_later_ranks_with_more_layers_the_first_may_be_the_fullest():
     layouts = Layouts.of(pp=7, schedule=["1f1b", "chimera"], global_batch=8)
     two, three = np.full(2, 2.0), np.full(2, 3.0)
     stages = Stages(first=two, early=two, num_early=np.full(2, 3.0), late=three, last=two)
-    first, second, later, last = key_ranks(layouts, stages)
-    assert (first.number, last.number.tolist()) == (0, [6, 6])
-    assert (second.number.tolist(), second.layers.tolist()) == ([1, 2], [2, 3])
-    assert (later.number.tolist(), later.layers.tolist()) == ([4, 2], [3, 3])
+    numbers, (_, second, later, _) = zip(*key_ranks(layouts, stages), strict=True)
+    assert [np.asarray(number).tolist() for number in numbers] == [0, [1, 2], [4, 2], [6, 6]]
+    assert (second.layers.tolist(), later.layers.tolist()) == ([2, 3], [3, 3])
     assert stages.layers(0, 7).tolist() == [2, 2, 2, 2, 3, 3, 2]
 
 

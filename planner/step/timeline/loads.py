@@ -1,5 +1,7 @@
 """Loads of one layout for its exact timeline: the seconds of each stage, and what each rank holds."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from planner.base.arrays import Array, Ints, record
@@ -7,8 +9,9 @@ from planner.costs.case import Case
 from planner.costs.memory.freed_in_turn import in_buckets
 from planner.schedules import Order
 from planner.schedules.operations import KINDS
-from planner.step.given_stages import Chunks, chunks_of
-from planner.step.passes import Share, passes
+from planner.step.given_stages import chunks_of
+from planner.step.passes import passes
+from planner.step.splits import Share
 from planner.step.step_costs import StepCosts
 
 
@@ -16,7 +19,7 @@ from planner.step.step_costs import StepCosts
 class StageLoads:
     """Loads of each stage for one micro-batch: seconds of shape (stages,), and what lies on it."""
 
-    chunks: Chunks
+    chunks: Share
     forward_s: Array
     input_grad_s: Array
     weight_grad_s: Array
@@ -24,7 +27,7 @@ class StageLoads:
     @property
     def layers(self) -> Ints:
         """Layers of the stages."""
-        return self.chunks.layers.astype(np.int64)
+        return np.asarray(self.chunks.layers, dtype=np.int64)
 
 
 def stage_loads(costs: StepCosts, stages: int) -> StageLoads:
@@ -36,24 +39,16 @@ def stage_loads(costs: StepCosts, stages: int) -> StageLoads:
     if costs.shared_head is not None:  # each rank's part of the embedding; the head's are operations of their own
         p = int(layouts.pp[0])
         embedding, head = (index < p) / p, np.zeros(stages)
-    share = Share(
-        layers=chunks.layers, embedding=embedding, head=head, stages=1.0, modules=chunks.modules,
-        extra_dense=chunks.dense,
-    )  # fmt: skip
-    forward, input_grad, weight_grad = passes(costs, share)
+    chunks = replace(chunks, first=embedding, last=head)
+    forward, input_grad, weight_grad = passes(costs, chunks, 1.0)
     return StageLoads(chunks=chunks, forward_s=forward, input_grad_s=input_grad, weight_grad_s=weight_grad)
 
 
 @record
 class RankLoads:
-    """Loads of each rank in one copy of the weights: chunks, and its shares of embedding and head; shape (p,).
+    """Loads of each rank in one copy of the weights, shape (p,): its share, and its passes of one micro-batch."""
 
-    forward_s, backward_s: its passes of one micro-batch.
-    """
-
-    chunks: Chunks
-    first: Array
-    last: Array
+    share: Share
     forward_s: Array
     backward_s: Array
 
@@ -66,7 +61,7 @@ def rank_loads(order: Order, loads: StageLoads, copies: int, shared: bool = Fals
     backward = loads.input_grad_s + loads.weight_grad_s
     first, last = (np.full(order.ranks, 1.0 / order.ranks) if shared else holds[:, i] for i in (0, -1))
     return RankLoads(
-        chunks=loads.chunks.on(holds), first=first, last=last,
+        share=replace(loads.chunks.on(holds), first=first, last=last),
         forward_s=holds @ loads.forward_s, backward_s=holds @ backward,
     )  # fmt: skip
 

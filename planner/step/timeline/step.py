@@ -204,10 +204,8 @@ def prepare(
     loads = stage_loads(costs, int(order.stage.max()) + 1)
     head = costs.shared_head
     ranks = rank_loads(order, loads, schedule.copies, head is not None)
-    held = ranks.chunks
-    params = costs.case.ranks.rank(held.layers, ranks.first, ranks.last, held.modules, held.dense).total
-    share = params / costs.busiest_params
-    data = data_comm(costs, ranks.forward_s, ranks.backward_s, held.layers)
+    share = costs.case.ranks.rank(**vars(ranks.share)).total / costs.busiest_params
+    data = data_comm(costs, ranks.forward_s, ranks.backward_s, ranks.share.layers)
     parts = (0.0,) * 4 if head is None else [float(x[0]) for x in head.parts_s]
     lasting = durations(order, loads.forward_s / k, loads.input_grad_s / k, loads.weight_grad_s / k, parts)
     if slices is not None:
@@ -261,7 +259,7 @@ def finish(x: PreparedStep, timeline: Timeline) -> StepSimulation:
     else:
         reduce = np.maximum(timeline.link_end_s - done, 0.0)
         reduce_start = done
-    tied = np.where(ranks.first != ranks.last, costs.traffic.tied_s, 0.0)
+    tied = np.where(ranks.share.first != ranks.share.last, costs.traffic.tied_s, 0.0)
     reduce_end = reduce_start + reduce + tied
     # The norm of all gradients joins the ranks before the update, unless they validate afterwards.
     ready = reduce_end if schedule.unsynchronised_end else np.full(x.pipe.p, reduce_end.max())
@@ -278,10 +276,9 @@ def finish(x: PreparedStep, timeline: Timeline) -> StepSimulation:
     loss = held.loss[0] * (schedule.losses_wait and costs.case.framework.freed_in_turn)  # of one it is in the logits
     stage_bytes[-1] += loss * slack
     static = rank_memory(
-        costs.case, layers=ranks.chunks.layers, in_flight=0.0, first=ranks.first,
-        last=ranks.last, modules=ranks.chunks.modules, dense=ranks.chunks.dense,
-        copies=schedule.copies, versions=schedule.weight_versions(x.pipe, np.arange(x.pipe.p)),
-        at_once=layers_at_once(costs.case.layouts, ranks.chunks.layers), held=held,
+        costs.case, **vars(ranks.share), in_flight=0.0, copies=schedule.copies,
+        versions=schedule.weight_versions(x.pipe, np.arange(x.pipe.p)),
+        at_once=layers_at_once(costs.case.layouts, ranks.share.layers), held=held,
     )  # fmt: skip
     gather = x.share * x.data.gather_s
     tokens = 1.0 if x.slices is None else x.slices.tokens[order.slice]
@@ -292,7 +289,7 @@ def finish(x: PreparedStep, timeline: Timeline) -> StepSimulation:
         update_start_s=ready, update_end_s=end,
         held_bytes=timeline.held(lambda stage: stage_bytes[stage] * tokens, float(held.weight_grad_share[0]))
         - gradients_to_come(costs.case, order, static.gradients_bytes),
-        static_bytes=static.total_bytes - loss * np.asarray(ranks.last),
+        static_bytes=static.total_bytes - loss * np.asarray(ranks.share.last),
         moved_s=moved * (0.0 if costs.offload_layer_s is None else costs.offload_layer_s[0]),
         step_time_s=float((end - begin).max()) if schedule.unsynchronised_end else float(end.max()),
     )  # fmt: skip
