@@ -84,12 +84,10 @@ def training(options: list[str]) -> Training:
     """What `planner train` trains with these options."""
     given = dict(zip((name[2:].replace("-", "_") for name in options[::2]), options[1::2], strict=True))
     shape, row = read_plan(None, given.pop("model"))
-    sizes = {name: int(given.pop(name)) if name in given else None for name in ("micro_batch", "micro_batches")}
-    how = Choices(
-        scale=given.pop("scale"), steps=24, precision="fp32", allow_async=False, seed=0, clip=1.0, text=None, **sizes
-    )
+    each, many = (int(given.pop(name)) if name in given else None for name in ("micro_batch", "micro_batches"))
+    how = Choices(scale=given.pop("scale"), steps=24, micro_batches=many)
     words = {name: given.pop(name) for name in ("schedule", "recompute") if name in given}
-    return make_training(shape, row | words | {name: int(value) for name, value in given.items()}, how)
+    return make_training(shape, row | words | {name: int(value) for name, value in given.items()}, how, each)
 
 
 def run(*command: str) -> str:

@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import RenderableType
-
 from planner.base.errors import InputError
 from planner.base.files import check_writable, write_bytes
-from planner.report.plain_table import html_of, plain_text
+from planner.report.plain_table import View, html_of, plain_text
 
 if TYPE_CHECKING:
     import pandas
@@ -34,7 +32,7 @@ class Shown(ABC):
 
     @property
     @abstractmethod
-    def lines(self) -> tuple[RenderableType, ...]:
+    def lines(self) -> tuple[View, ...]:
         """The answer as a person reads it."""
 
     @abstractmethod
@@ -81,7 +79,7 @@ class Answer(Shown):
 
     title: str
     record: dict[str, Any]
-    view: RenderableType
+    view: View
     draw: Callable[[], Figure] | None = None
 
     def plot(self) -> Figure:
@@ -104,7 +102,7 @@ class Answer(Shown):
         return pandas.json_normalize(_rows(self.record))
 
     @property
-    def lines(self) -> tuple[RenderableType, ...]:
+    def lines(self) -> tuple[View, ...]:
         """The title, where there is one, and the view."""
         return (self.title, "", self.view) if self.title else (self.view,)
 

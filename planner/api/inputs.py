@@ -10,8 +10,8 @@ from typing import Any, TypedDict
 from planner import hardware, models
 from planner.api.frameworks import setup_under
 from planner.base.errors import InputError
-from planner.base.units import GBIT, GIB, parse_length
-from planner.choices.choice import parsed
+from planner.base.units import GBIT, GIB
+from planner.choices.choice import length
 from planner.models import Transformer
 from planner.report import records
 from planner.report.plain_table import html_of
@@ -118,7 +118,7 @@ class Model:
     def __init__(self, name: str | os.PathLike[str], *, seq_len: int | str | None = None) -> None:
         shape = models.load_model(_name("model", name))
         if isinstance(seq_len, str):
-            seq_len = parsed("seq_len", seq_len, parse_length, "a whole number of tokens, such as 4096, 128k or 1M")
+            seq_len = length("seq_len", seq_len)
         object.__setattr__(self, "transformer", shape if seq_len is None else models.with_seq_len(shape, seq_len))
 
     @staticmethod

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from planner.api.anchored import anchor_entry, anchor_lines, anchored, interval_s, trust, unlike_measured
-from planner.api.answer import Shown
+from planner.api.answer import Answer, Shown
 from planner.api.assumed import assumed
 from planner.api.frameworks import layout_under
 from planner.api.inputs import ClusterLike, LayoutChoices, ModelLike, setup_of
@@ -18,6 +18,7 @@ from planner.layouts import Layouts
 from planner.plan_file import SavedPlan
 from planner.question import batch_or_usual, word
 from planner.report import records, tables
+from planner.report.plain_table import View, stacked
 from planner.report.records import layout_frame
 from planner.setup import Setup
 from planner.step.estimate import Estimate
@@ -27,7 +28,6 @@ from planner.step.timeline.timed import timed_estimate
 if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
-    from rich.console import RenderableType
 
     from planner.api.simulated import Simulation
     from planner.exporters.plan_export import Export
@@ -178,7 +178,7 @@ class LayoutEstimate(Shown):
         return tables.question_title(self.setup, self.gpus, self.layout["global_batch"])
 
     @property
-    def lines(self) -> tuple[RenderableType, ...]:
+    def lines(self) -> tuple[View, ...]:
         """The lines that `planner estimate` prints."""
         setup = self.setup
         shown = tables.estimate_view(
@@ -188,16 +188,16 @@ class LayoutEstimate(Shown):
         return (self._title, "", shown, "", *more) if more else (self._title, "", shown)
 
 
-def closing_record(one: LayoutEstimate) -> dict[str, Any]:
-    """The record of an answer's assumptions on a layout, and of its accuracy."""
+def closed(
+    title: str, record: dict[str, Any], view: View, draw: Callable[[Any], Figure], one: LayoutEstimate
+) -> Answer:
+    """The answer that closes with the assumptions on a layout, and how accurate it is."""
     accuracy = trust(one.setup, one.step_time_interval_s, step_s=one.step_time_s, unlike=one.unlike)
-    return {"assumed": list(one.assumed), "accuracy": accuracy} | anchor_entry(one.setup)
-
-
-def closing(record: Mapping[str, Any], setup: Setup) -> list[str]:
-    """The lines of `closing_record` for a reader, from the answer's record, a paragraph each."""
-    more = anchor_lines(setup)
-    return tables.closing_lines(record["assumed"], record["accuracy"]) + (["", *more] if more else [])
+    record |= {"assumed": list(one.assumed), "accuracy": accuracy} | anchor_entry(one.setup)
+    lines = tables.closing_lines(one.assumed, accuracy)
+    if more := anchor_lines(one.setup):
+        lines += ["", *more]
+    return Answer(title, record, stacked(view, *lines), partial(draw, record))
 
 
 def estimate(

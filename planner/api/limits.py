@@ -7,7 +7,7 @@ from typing import Any
 
 from planner.api.answer import Answer
 from planner.api.inputs import ClusterLike, ModelLike, profile_of, setup_of
-from planner.api.layout_estimate import LayoutEstimate, closing, closing_record
+from planner.api.layout_estimate import LayoutEstimate, closed
 from planner.base.errors import InputError, UnknownNameError
 from planner.choices.choice import real
 from planner.choices.table import CHOICES, SHARED
@@ -15,7 +15,6 @@ from planner.hardware import load_link
 from planner.question import batch_or_usual, largest_question, search_request, whole
 from planner.report.largest import draw_largest, largest_record, largest_view
 from planner.report.network import draw_network, network_record, network_view
-from planner.report.plain_table import stacked
 from planner.step.timeline.timed import timed_estimate
 from planner.training_time.assumptions import assume
 from planner.training_time.largest import COMPUTES, plan_largest
@@ -105,5 +104,5 @@ def network(
     both = ways(case, slower) if along == "bandwidth" else ()
     on = case.on(found.values[-1])
     one = LayoutEstimate(on, timed_estimate(on, found.layouts.take([-1])), 0)
-    record = network_record(case, found, needs, both, hourly, network_price) | closing_record(one)
-    return Answer("", record, stacked(network_view(record), *closing(record, one.setup)), partial(draw_network, record))
+    record = network_record(case, found, needs, both, hourly, network_price)
+    return closed("", record, network_view(record), draw_network, one)

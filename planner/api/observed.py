@@ -2,8 +2,9 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from planner.search.found import largest_part
 from planner.setup import Setup
 from planner.step.estimate import Estimate
 from planner.step.timeline.timed import timed_estimate
-from planner.validation.runs import COLUMNS, NAMING, OPTIONAL, read_runs
+from planner.validation.runs import COLUMNS, OPTIONAL, measured_once, read_runs
 
 NOISY, SLOW, OTHER_MEMORY = 0.05, 0.02, 0.1
 """Spread of steps, share of far slower steps, and error of the memory from which on they are said first."""
@@ -172,28 +173,17 @@ def add_rows(path: Path, rows: Sequence[dict[str, str]]) -> list[str]:
     OutputError if it can't be written.
     """
     header = [*COLUMNS, *OPTIONAL]
-    text = ""
-    if path.exists():
-        read_runs(path)
-        text = read_text(path)
-        if next(csv.reader(io.StringIO(text)), []) != header:
-            raise InputError(f"{path}: has other columns; allowed: a new file, or one that planner observe wrote")
+    text = read_text(path) if path.exists() else _csv([header])
+    read_runs(path, text)
+    if next(csv.reader(io.StringIO(text))) != header:
+        raise InputError(f"{path}: has other columns; allowed: a new file, or one that planner observe wrote")
+    lines = [_csv([row.values()]) for row in rows]
+    new = measured_once(read_runs(path, text + "".join(lines)))[-len(lines) :]
+    write_text(path, text + "".join(compress(lines, new)))
+    return [row["run"] for row, is_new in zip(rows, new, strict=True) if not is_new]
+
+
+def _csv(rows: Iterable[Iterable[str]]) -> str:
     out = io.StringIO()
-    writer = csv.DictWriter(out, header, lineterminator="\n")
-    if not text:
-        writer.writeheader()
-    known = [_measured(row) for row in csv.DictReader(io.StringIO(text))]
-    left = []
-    for row in rows:
-        if _measured(row) in known:
-            left.append(row["run"])
-        else:
-            known.append(_measured(row))
-            writer.writerow(row)
-    write_text(path, text + out.getvalue())
-    return left
-
-
-def _measured(row: dict[str, str]) -> dict[str, str]:
-    """A row without what only names it."""
-    return {column: text for column, text in row.items() if column not in NAMING}
+    csv.writer(out, lineterminator="\n").writerows(rows)
+    return out.getvalue()

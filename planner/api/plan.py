@@ -22,6 +22,7 @@ from planner.base.units import GIB, format_seconds
 from planner.question import FIT_CHANCE
 from planner.report import records, tables
 from planner.report.difference import why_record, why_view
+from planner.report.plain_table import View
 from planner.report.plots import draw_layouts, draw_plan
 from planner.report.records import layout_frame
 from planner.search import Recommendation
@@ -32,7 +33,6 @@ from planner.setup import Setup
 if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
-    from rich.console import RenderableType
 
 EVEN = 0.5
 """A layout that is less likely to fit than not is not suggested."""
@@ -167,28 +167,23 @@ class Plan(Shown, Sequence[LayoutEstimate]):
     def to_dict(self) -> dict[str, Any]:
         """The record that `planner recommend --json` prints; docs/json.md has the keys."""
         question = records.question_record(self.setup, self.gpus, self.batch)
-        confidence = {
+        found = records.recommendation_record(self.found, self.setup.cluster)
+        return question | found | self._beside | anchor_entry(self.setup) | self._next
+
+    @cached_property
+    def _beside(self) -> dict[str, Any]:
+        """What is said beside the layouts: the alternatives, what is assumed, and how far it can be trusted."""
+        return {
+            "faster_with_any_framework": None if self.elsewhere is None else self.elsewhere.to_dict(),
+            "better_batch": self.better_batch,
+            "fewest_gpus": self.fewest_gpus,
+            "fits_with": self.fits_with,
+            "faster_with": self.faster_with,
             "step_time_interval_s": self.step_time_interval_s,
             "unlike_measured": self[0].unlike if len(self) else "",
             "assumed": list(self.assumed),
             "accuracy": self.accuracy,
         }
-        faster = None if self.elsewhere is None else self.elsewhere.to_dict()
-        alternatives = {
-            "faster_with_any_framework": faster,
-            "better_batch": self.better_batch,
-            "fewest_gpus": self.fewest_gpus,
-            "fits_with": self.fits_with,
-            "faster_with": self.faster_with,
-        }
-        return (
-            question
-            | records.recommendation_record(self.found, self.setup.cluster)
-            | alternatives
-            | confidence
-            | anchor_entry(self.setup)
-            | self._next
-        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan, as `planner recommend --save` does, for `planner export`, `compare` and `train`.
@@ -218,8 +213,7 @@ class Plan(Shown, Sequence[LayoutEstimate]):
             InputError: a suffix other than .html, or a number out of range.
             OutputError: the path can't be written.
         """
-        from planner.api.reports import gather_report, write_report
-        from planner.training_time.goal import goal
+        from planner.api.reports import save_report
 
         target = Path(path)
         if target.suffix != ".html":
@@ -230,8 +224,7 @@ class Plan(Shown, Sequence[LayoutEstimate]):
             f"batch={self.batch}, ...)"
         )
         answers = [self.why(wanted) for wanted in why]
-        aim = goal(self.setup.model, tokens=tokens, loss=loss) if curve else None
-        write_report(target, gather_report(self, command=command, aim=aim, answers=answers))
+        save_report(self, target, command=command, curve=curve, tokens=tokens, loss=loss, answers=answers)
 
     def to_pandas(self, *, everything: bool = False) -> pandas.DataFrame:
         """A row a layout, best first; with `everything`, all that were searched, those that were simulated last."""
@@ -266,19 +259,7 @@ class Plan(Shown, Sequence[LayoutEstimate]):
         return tables.question_title(self.setup, self.gpus, self.batch)
 
     @property
-    def lines(self) -> tuple[RenderableType, ...]:
+    def lines(self) -> tuple[View, ...]:
         """The lines that `planner recommend` prints."""
-        setup, faster = self.setup, None if self.elsewhere is None else self.elsewhere.to_dict()
-        view = tables.recommendation_view(
-            self.found,
-            setup.model,
-            setup.framework,
-            self.accuracy,
-            faster,
-            self.assumed,
-            self.fewest_gpus,
-            self.fits_with,
-            self.better_batch,
-            self.faster_with,
-        )
-        return self._title, "", view, *anchor_lines(setup), *next_lines(self._next)
+        view = tables.recommendation_view(self.found, self.setup, self._beside)
+        return self._title, "", view, *anchor_lines(self.setup), *next_lines(self._next)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -16,9 +16,9 @@ from planner.api.fastest_of_paper import fastest_by_paper
 from planner.api.inputs import Cluster, ClusterLike, Model, ModelLike, profile_of, setup_of, shape_of
 from planner.api.layout_estimate import LayoutEstimate
 from planner.api.plan import Plan
+from planner.api.training import Given
 from planner.base.errors import InputError
-from planner.base.units import parse_count
-from planner.choices.choice import parsed
+from planner.choices.choice import tokens
 from planner.question import batch_or_usual, whole
 from planner.training_time.goal import Goal, goal
 from planner.training_time.joint import strategy
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from planner.models import Transformer
     from planner.sweeps.run import SweepProgress
 
-Given = Mapping[str, float | None]
 AIM = ("tokens", "loss", "loss_law", "batch_law", "rule", "critical_batch")
 """Arguments that say what a training is to reach, as of `planner.training_time.goal.goal`; the rest is the search's."""
 
@@ -37,7 +36,7 @@ def _aim(model: Transformer, choices: dict[str, Any]) -> Goal:
     said = {name: choices.pop(name) for name in AIM if name in choices}
     for name in ("tokens", "critical_batch"):
         if isinstance(said.get(name), str):
-            said[name] = parsed(name, said[name], parse_count, "a number, such as 300e9 or 300B")
+            said[name] = tokens(name, said[name])
     return goal(model, **said)
 
 

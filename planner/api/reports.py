@@ -26,7 +26,7 @@ from planner.step.timeline.many import simulate_each
 from planner.step.timeline.step import StepSimulation
 from planner.training_time.assumptions import assume
 from planner.training_time.fastest import plan_fastest
-from planner.training_time.goal import Goal
+from planner.training_time.goal import Goal, goal
 from planner.training_time.joint import strategy
 from planner.training_time.time import run_of
 from planner.training_time.training import TrainingCase
@@ -82,11 +82,17 @@ def gather_report(
     )
 
 
-def write_report(path: Path, report: PlanReport) -> None:
-    """Write a report as a page. Raises OutputError if the path can't be written."""
+def save_report(
+    plan: Plan, path: Path, *, command: str, curve: bool, tokens: float | None, loss: float | None,
+    answers: Sequence[Answer], working: Working = nullcontext,
+) -> None:  # fmt: skip
+    """Write a report as a page; arguments as of `gather_report` and `Plan.report`, and raises as these."""
     from planner.report.html.page import html_page
 
-    write_text(path, html_page(report))
+    aim = goal(plan.setup.model, tokens=tokens, loss=loss) if curve else None
+    report = gather_report(plan, command=command, aim=aim, answers=answers, working=working)
+    with working("drawing"):
+        write_text(path, html_page(report))
 
 
 def simulate_shown(setup: Setup, found: Recommendation) -> dict[int, StepSimulation]:

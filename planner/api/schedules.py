@@ -16,7 +16,7 @@ from planner.base.files import is_path, write_text
 from planner.choices.choice import real, whole
 from planner.report.drawing import draw_timeline
 from planner.report.pictures import timeline_figure
-from planner.report.plain_table import plain_table
+from planner.report.plain_table import View, plain_table
 from planner.report.records import operation_frame
 from planner.schedules import Order, Pipeline, Schedule, get_schedule
 from planner.schedules.csv_file import read_schedule
@@ -26,7 +26,6 @@ from planner.step.timeline.timeline import Timeline, check_size, durations, run
 if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
-    from rich.console import RenderableType
 
 COLUMNS = 80  # of a drawing in text, where no terminal says how wide it is
 
@@ -82,7 +81,7 @@ class ScheduleTimeline(Shown):
 
         write_text(Path(path), schedule_csv(self.timeline.order, self.known))
 
-    def view(self, width: int = COLUMNS) -> tuple[RenderableType, ...]:
+    def view(self, width: int = COLUMNS) -> tuple[View, ...]:
         """The drawing in so many columns of text, and the facts."""
         table = plain_table("", "")
         table.show_header = False
@@ -92,7 +91,7 @@ class ScheduleTimeline(Shown):
         return self.title, "", draw_timeline(self.timeline, width), table
 
     @property
-    def lines(self) -> tuple[RenderableType, ...]:
+    def lines(self) -> tuple[View, ...]:
         """The lines that `planner schedule NAME` prints."""
         return self.view()
 

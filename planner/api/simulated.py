@@ -22,6 +22,7 @@ from planner.layouts import Layouts
 from planner.question import batch_or_usual
 from planner.report import simulations, tables
 from planner.report.pictures import svg_element, timeline_figure
+from planner.report.plain_table import View
 from planner.report.records import operation_frame
 from planner.schedules.csv_file import read_schedule
 from planner.setup import Setup
@@ -35,7 +36,6 @@ from planner.step.timeline.step_streams import simulate_streams
 if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
-    from rich.console import RenderableType
 
     from planner.schedules import Order
 
@@ -101,7 +101,7 @@ class Simulation(Shown, simulations.Simulated):
         return tables.question_title(self.setup, int(self.layouts.gpus[0]), self.layout["global_batch"])
 
     @property
-    def lines(self) -> tuple[RenderableType, ...]:
+    def lines(self) -> tuple[View, ...]:
         """The lines that `planner simulate` prints."""
         sizes = ", ".join(f"{n:,}" for n in self.slices or ())
         cuts = (f"slices of {sizes} tokens", "") if sizes else ()

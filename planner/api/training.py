@@ -7,7 +7,7 @@ from typing import Any
 from planner.api.anchored import trust
 from planner.api.answer import Answer
 from planner.api.frameworks import held_request, setup_under
-from planner.api.layout_estimate import LayoutEstimate, closing, closing_record
+from planner.api.layout_estimate import LayoutEstimate, closed
 from planner.base.errors import LayoutError
 from planner.base.units import gpus_text
 from planner.hardware import Cluster
@@ -50,10 +50,9 @@ def training_time(
     case, request = _case(setup, goal, given, **choices)
     plan = plan_time(case, request, gpus=gpus, batch=batch, exact_tokens=exact_tokens)
     one, factors = _factors(plan)
-    record = question_record(case.setup, gpus) | time_record(plan, factors) | closing_record(one)
+    record = question_record(case.setup, gpus) | time_record(plan, factors)
     title = f"{setup.model.name} on {gpus_text(gpus)} of {setup.cluster.name}"
-    view = stacked(time_view(plan, factors), *closing(record, one.setup))
-    return Answer(title, record, view, partial(plots.draw_time, title, record))
+    return closed(title, record, time_view(plan, factors), partial(plots.draw_time, title), one)
 
 
 def _case(setup: Setup, goal: Goal, given: Given, **choices: Any) -> tuple[TrainingCase, Request]:
@@ -94,10 +93,8 @@ def fewest_gpus(
     found = fewest(plan_of, cluster.gpus_per_node, most=most, days=days, max_cost=max_cost)
     record = {"model": setup.model.name, "cluster": cluster.name} | fewest_record(found, days=days, max_cost=max_cost)
     one, factors = _factors(found.keeps)
-    record |= closing_record(one)
-    view = stacked(fewest_view(found, factors), *closing(record, one.setup))
     title = f"{setup.model.name} on {cluster.name}"
-    return Answer(title, record, view, partial(plots.draw_fewest, title, record))
+    return closed(title, record, fewest_view(found, factors), partial(plots.draw_fewest, title), one)
 
 
 def explain(setup: Setup, goal: Goal, given: Given, *, gpus: int, batch: int, **choices: Any) -> Answer:
@@ -106,9 +103,7 @@ def explain(setup: Setup, goal: Goal, given: Given, *, gpus: int, batch: int, **
     Raises as `training_time`.
     """
     setup, request = held_request(setup, gpus=gpus, batch=batch, **choices)
-    case = TrainingCase(
-        setup=setup, goal=goal, assumptions=assume(setup.cluster, given), train=request.fixed.train
-    )  # fmt: skip
+    case = TrainingCase(setup=setup, goal=goal, assumptions=assume(setup.cluster, given), train=request.fixed.train)
     found = recommend(setup, **request.question, top=1, rivals=RIVALS, plainest=True)
     if not len(found.best):
         raise LayoutError(f"no layout of {setup.model.name} on gpus {gpus} fits in memory; give more GPUs")
@@ -116,13 +111,11 @@ def explain(setup: Setup, goal: Goal, given: Given, *, gpus: int, batch: int, **
     best = int(found.best[0])
     one = LayoutEstimate(setup, found.estimate, best)
     layout = estimate_record(found.estimate, best, setup.cluster)
-    record = question_record(setup, gpus, batch) | {"layout": layout} | closing_record(one)
+    record = question_record(setup, gpus, batch) | {"layout": layout} | sensitivity_record(result)
     text, step = layout_text(layout["layout"]), layout["step_time_s"]
     where = f"{setup.model.name} on {gpus_text(gpus)} of {setup.cluster.name}"
     title = f"{where}, batch {batch:,}: {text}, {step:.4g} s per step"
-    view = stacked(sensitivity_view(result), *closing(record, setup))
-    record |= sensitivity_record(result)
-    return Answer(title, record, view, partial(plots.draw_explained, title, record))
+    return closed(title, record, sensitivity_view(result), partial(plots.draw_explained, title), one)
 
 
 def fastest(

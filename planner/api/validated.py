@@ -19,6 +19,7 @@ from planner.base.arrays import Array
 from planner.base.errors import InputError
 from planner.calibration.anchor import Anchor
 from planner.report.calibration import publications_view, scores_view
+from planner.report.plain_table import View
 from planner.report.plots import accuracy_panel, bars, figure_of
 from planner.validation import Predictions, scores, shipped_files
 from planner.validation.errors import held_out_mape
@@ -31,7 +32,6 @@ from planner.validation.score import predictions_csv
 if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
-    from rich.console import RenderableType
 
 FITTED = (
     "The profiles were fitted to most of these runs (docs/accuracy.md): mape is the error of a fit. held, held out: "
@@ -101,7 +101,7 @@ class Validated(Shown):
         return figure_of("", partial(accuracy_panel, errors=errors[np.isfinite(errors)]), sources, bars=2 * len(rows))
 
     @property
-    def lines(self) -> tuple[RenderableType, ...]:
+    def lines(self) -> tuple[View, ...]:
         """The lines that `planner validate` prints."""
         cited = publications_of(self.sources)
         filled = f"{self.predictions.filled_cells} empty cells were filled by rule"

@@ -6,6 +6,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
 
 from planner.base.errors import InputError, shown
+from planner.base.units import parse_count, parse_length
 from planner.choices.enumerations import choice, names
 
 LARGEST = 10_000_000
@@ -127,6 +128,16 @@ def parsed(name: str, text: str, parse: Callable[[str], T], allowed: str) -> T:
         return parse(str(text))
     except ValueError:
         raise InputError(f"{name} is {shown(text)}; allowed: {allowed}") from None
+
+
+def tokens(name: str, text: str) -> float:
+    """A number of tokens, such as 300B. Raises InputError if the text is none; the message names the field."""
+    return parsed(name, text, parse_count, "a number of tokens, such as 4M")
+
+
+def length(name: str, text: str) -> int:
+    """Tokens of a sequence, such as 128k. Raises InputError if the text is none; the message names the field."""
+    return parsed(name, text, parse_length, "a whole number of tokens, such as 4096, 128k or 1M")
 
 
 def whole(name: str, value: Any, *, least: int = 1, most: int = LARGEST) -> int:

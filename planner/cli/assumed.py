@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from planner.base.units import parse_count
-from planner.choices.choice import parsed
+from planner.choices.choice import tokens
 from planner.cli import completion as complete
-from planner.cli.unfold import in_place_of
+from planner.cli.unfold import in_place_of, parameter
 
 if TYPE_CHECKING:
     from planner.models import Transformer
@@ -23,13 +22,8 @@ if TYPE_CHECKING:
 
 
 def counted(name: str, says: str) -> Any:
-    """An option of a number of tokens: 300e9 or 300B."""
-    return typer.Option(name, help=says, parser=partial(count, name), metavar="<float>")
-
-
-def count(name: str, text: str) -> float:
-    """A number of tokens: 300e9 or 300B."""
-    return float(parsed(name, text, parse_count, "a number, such as 300e9 or 300B"))
+    """An option of a number of tokens."""
+    return typer.Option(name, help=says, parser=partial(tokens, name), metavar="<float>")
 
 
 Tokens = Annotated[float | None, counted("--tokens", "Tokens to train on, such as 300e9 or 300B.")]
@@ -93,5 +87,5 @@ def assumes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]
 def _figure(name: str) -> inspect.Parameter:
     """The option of an assumption."""
     one = ASSUMED[name]
-    declared = Annotated[float | None, typer.Option(one["option"], help=one["says"], rich_help_panel="What is assumed")]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=declared)
+    declared = typer.Option(one["option"], help=one["says"], rich_help_panel="What is assumed")
+    return parameter(name, float | None, declared)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from planner.cli import options as o
-from planner.cli.estimate import MOST_BYTES, launch_script
+from planner.cli.estimate import MOST_BYTES
 from planner.cli.unfold import positional
 
 GIT_SECONDS = 60
@@ -37,9 +37,10 @@ def command(
     Exit code 1 where it may not fit.
     """
     from planner.api.compared import check_megatron
+    from planner.base.files import read_text
 
     framework = o.profile_of(framework)
-    text = launch_script(file)
+    text = read_text(file, MOST_BYTES)
     before = None if against is None else (against, _as_of(against, file))
     answer = check_megatron(
         text, cluster, name=str(file), before=before, fit_chance=fit_chance, network=network, framework=framework,

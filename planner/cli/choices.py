@@ -5,7 +5,7 @@ A command declares `**choices`, and the decorators here put an option in its pla
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -14,7 +14,7 @@ from planner.choices.choice import Choice, number, parsed
 from planner.choices.enumerations import names
 from planner.choices.table import CHOICES, DEGREES, NUMERICS, SETTLED, SHARED
 from planner.cli import completion
-from planner.cli.unfold import Command, in_place_of, unfolded, with_signature
+from planner.cli.unfold import Command, in_place_of, parameter, unfolded, with_signature
 
 LAYOUT = "The layout"
 SEARCHED = "What may be chosen: all that is legal, unless given; 2,4 means 2 or 4"
@@ -68,8 +68,7 @@ def _care() -> list[inspect.Parameter]:
     """The options that say what may be advised: how much memory, whose and which schedules, the host's memory."""
 
     def option(field: str, name: str, kind: Any, default: Any, says: str, **more: Any) -> inspect.Parameter:
-        kind = Annotated[kind, typer.Option(*name.split(), help=says, rich_help_panel=ADVISED, **more)]
-        return inspect.Parameter(field, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        return parameter(field, kind, typer.Option(*name.split(), help=says, rich_help_panel=ADVISED, **more), default)
 
     return [
         option("fit_chance", "--fit-chance", float | None, None,
@@ -144,6 +143,4 @@ def _parameter(
     elif choice.name == "schedule":
         complete = completion.schedules
     declared = typer.Option(*names_of, help=says, rich_help_panel=panel, autocompletion=complete, **more)
-    return inspect.Parameter(
-        choice.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, declared]
-    )
+    return parameter(choice.name, kind, declared, default)

@@ -47,10 +47,10 @@ def command(
 
     Or: planner estimate --megatron-args @launch.sh --cluster selene --gpus 512
     """
-    from planner.base.files import write_text
+    from planner.base.files import check_writable, write_text
 
     if save is not None:
-        o.check_files({"--save": (save, save.suffix)})
+        check_writable(save)
     if megatron_args is not None or deepspeed is not None:
         from planner.api.existing_run import review_deepspeed, review_megatron
 
@@ -95,12 +95,7 @@ def _check_beside(arguments: str | None, file: Path | None, given: dict[str, Any
 
 
 def text_of(arguments: str) -> str:
-    """A launch script's text: the option's own, or that of @FILE."""
-    return launch_script(Path(arguments[1:])) if arguments.startswith("@") else arguments
-
-
-def launch_script(path: Path) -> str:
-    """A launch script's text. Raises FileFormatError if it can't be read, or is longer than scripts are."""
+    """A launch script's text: the option's own, or that of @FILE. Raises FileFormatError if it can't be read."""
     from planner.base.files import read_text
 
-    return read_text(path, MOST_BYTES)
+    return read_text(Path(arguments[1:]), MOST_BYTES) if arguments.startswith("@") else arguments

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -105,9 +105,3 @@ def check_base(base: str | None, frameworks: list[str]) -> None:
 
     if not any(get_target(name).takes_base for name in frameworks):
         raise InputError(f"--base is {base!r}; allowed: with --framework or --export torchtitan alone")
-
-
-def write_best(targets: list[tuple[Target, Path]], plan: Any, base: str | None = None) -> None:
-    """The best layout of a plan, for every framework that was asked for."""
-    for target, file in targets:
-        write(plan.best.as_plan(), target, file, base if target.takes_base else None)

@@ -37,7 +37,6 @@ def command(
     rows = load_results(results).where(where or [])
     found = grid(rows, x, y, value, by)
     answer = Answer("heat map", heatmap_record(found, rows), "", lambda: draw_heatmap(found, rows))
-    for path in out.paths:
-        answer.save_picture(path)
+    out.draw(answer)
     if out.json:
         o.print_json(answer.record)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from planner.base.units import parse_count, parse_length
-from planner.choices.choice import parsed, whole
+from planner.base.errors import InputError
+from planner.choices.choice import length, parsed, tokens, whole
 from planner.cli import completion as complete
 from planner.cli.notes import note
 from planner.cli.process import keep_freed_memory
@@ -58,8 +59,7 @@ BatchTokens = Annotated[
     asks(
         "--batch-tokens",
         "Or tokens per optimizer step, such as 4M: the nearest 2^a or 3 x 2^a sequences, with the GPUs' odd factor.",
-        parser=lambda text: parsed("--batch-tokens", text, parse_count, "a number of tokens, such as 4M"),
-        metavar="<tokens>",
+        parser=partial(tokens, "--batch-tokens"), metavar="<tokens>",
     ),
 ]  # fmt: skip
 Network = Annotated[
@@ -85,8 +85,7 @@ SeqLen = Annotated[
     int | None,
     asks(
         "--seq-len", "Tokens per sequence, instead of the model's, such as 4096, 128k or 1M.",
-        parser=lambda t: parsed("--seq-len", t, parse_length, "a whole number of tokens, such as 4096, 128k or 1M"),
-        metavar="<tokens>",
+        parser=partial(length, "--seq-len"), metavar="<tokens>",
     ),
 ]  # fmt: skip
 Anchor = Annotated[Path | None, asks("--anchor", "Runs measured on such a machine (docs/calibration.md).")]
@@ -114,10 +113,14 @@ class Output:
         """Files to write."""
         return [path for path in (self.svg, self.png, self.html) if path is not None]
 
-    def show(self, answer: Shown) -> None:
-        """Write an answer's pictures, then the answer on stdout."""
+    def draw(self, answer: Shown) -> None:
+        """Write an answer's pictures."""
         for path in self.paths:
             answer.save_picture(path)
+
+    def show(self, answer: Shown) -> None:
+        """Write an answer's pictures, then the answer on stdout."""
+        self.draw(answer)
         show(answer, self.json)
 
 
@@ -134,8 +137,6 @@ class Place:
 
     def names(self) -> dict[str, Any]:
         """Cluster, network and the framework's profile. Raises InputError if a figure is given."""
-        from planner.base.errors import InputError
-
         if self.figure:
             raise InputError(f"--figure is {self.figure[0]}; a run that exists takes none: give a cluster's file")
         return {"cluster": self.cluster, "network": self.network, "framework": profile_of(self.framework)}
@@ -155,8 +156,6 @@ class Place:
 
 def figures(given: list[str] | None) -> dict[str, float]:
     """Names and values of NAME=VALUE. Raises InputError for another form, or a name that is given twice."""
-    from planner.base.errors import InputError
-
     allowed = "NAME=NUMBER, such as accelerator.memory_gib=141"
     names = [text.partition("=")[0].strip() for text in given or []]
 
@@ -184,7 +183,6 @@ class StepBatch:
 
         Raises InputError if both are given, one is out of range, or the tokens are less than one sequence.
         """
-        from planner.base.errors import InputError
         from planner.question import batch_of_tokens, batch_or_usual
 
         if self.global_batch is not None and self.batch_tokens is not None:
@@ -197,9 +195,9 @@ class StepBatch:
             note(f"no batch is given, so it is {told}")
             return usual
         found = batch_of_tokens("--batch-tokens", self.batch_tokens, int(seq_len), ranks, unit)
-        tokens = found * int(seq_len)
-        if abs(tokens / self.batch_tokens - 1.0) > OFF:
-            told = f"{found:,} sequences, {tokens / 1e6:,.3g}M tokens; asked: {self.batch_tokens / 1e6:,.3g}M"
+        made = found * int(seq_len)
+        if abs(made / self.batch_tokens - 1.0) > OFF:
+            told = f"{found:,} sequences, {made / 1e6:,.3g}M tokens; asked: {self.batch_tokens / 1e6:,.3g}M"
             note(f"the batch is {told}; --global-batch takes any number of sequences")
         return found
 
@@ -231,7 +229,6 @@ def check_files(files: Mapping[str, tuple[Path | None, str]]) -> None:
 
     Raises InputError if a path ends otherwise, OutputError if its folder does not exist, or can't be written.
     """
-    from planner.base.errors import InputError
     from planner.base.files import check_writable
 
     for option, (path, suffix) in files.items():

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from planner.base.errors import InputError
+from planner.choices.choice import tokens
 from planner.cli import completion as complete
 from planner.cli import options as o
-from planner.cli.assumed import count
 from planner.cli.choices import searches
 from planner.cli.export import Base
 from planner.cli.unfold import positional
@@ -24,17 +25,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
-    """The report to write, a page for a browser, and the answer's pictures."""
+class Report(o.Output):
+    """What is written: the answer's pictures, and in place of their page a report to play with."""
 
     html: Annotated[Path | None, o.writes("--html", says="Write a report to read and play with: one file.")] = None
-    svg: o.Svg = None
-    png: o.Png = None
     tokens: Annotated[
         float | None,
         o.writes(
             "--tokens", says="For the report's shortest time: tokens; else compute-optimal.",
-            parser=partial(count, "--tokens"), metavar="<float>",
+            parser=partial(tokens, "--tokens"), metavar="<float>",
         ),
     ] = None  # fmt: skip
     loss: Annotated[float | None, o.writes("--loss", says="For the report's shortest time: a target loss.")] = None
@@ -42,14 +41,9 @@ class Report:
         bool, o.writes("--curve/--no-curve", says="In a report: the shortest time to train (takes seconds).")
     ] = True
 
-    def check(self) -> None:
-        """Asks before the search whether the files can be written. Raises as `planner.cli.options.check_files`.
-
-        Raises InputError if tokens or a loss are given, and no report will say how long these take.
-        """
-        from planner.base.errors import InputError
-
-        o.check_files({"--html": (self.html, ".html"), "--svg": (self.svg, ".svg"), "--png": (self.png, ".png")})
+    def __post_init__(self) -> None:
+        """Raises as `Output`, and InputError for tokens or a loss, if no report will say how long these take."""
+        super().__post_init__()
         if not (self.curve or self.html):
             raise InputError("--no-curve is given, for a report; allowed: with --html")
         for option, value in (("--tokens", self.tokens), ("--loss", self.loss)):
@@ -65,14 +59,12 @@ class Report:
                 _written(path)
         if self.html is None:
             return
-        from planner.api.reports import gather_report, write_report
-        from planner.training_time.goal import goal
+        from planner.api.reports import save_report
 
-        command = shlex.join(["planner", *sys.argv[1:]])
-        aim = goal(plan.setup.model, tokens=self.tokens, loss=self.loss) if self.curve else None
-        shown = gather_report(plan, command=command, aim=aim, answers=answers, working=o.working)
-        with o.working("drawing"):
-            write_report(self.html, shown)
+        save_report(
+            plan, self.html, command=shlex.join(["planner", *sys.argv[1:]]), curve=self.curve, tokens=self.tokens,
+            loss=self.loss, answers=answers, working=o.working,
+        )  # fmt: skip
         _written(self.html)
 
 
@@ -101,7 +93,6 @@ def command(
         list[str] | None,
         o.writes("--export", says="Write the best for a framework (planner export): megatron=launch.sh."),
     ] = None,
-    json: o.Json = False,
     **choices: Any,
 ) -> None:
     """Find the layout to run: every legal one is estimated, the best shown, and why the rest lost.
@@ -113,12 +104,12 @@ def command(
     Exit code 1 where nothing fits in memory.
     """
     from planner.api.recommended import search_plan
-    from planner.cli.export import check_base, targets_and_files, write_best
+    from planner.base.files import check_writable
+    from planner.cli.export import check_base, targets_and_files, write
     from planner.search.why import parse_wanted
 
     if save is not None:
-        o.check_files({"--save": (save, save.suffix)})
-    report.check()
+        check_writable(save)
     setup = place.setup(model, anchor)
     batch = size.sequences(setup.model.seq_len, gpus)
     targets = targets_and_files(export or [])
@@ -131,7 +122,7 @@ def command(
     if save is not None and len(plan):
         plan.save(save)
     report.write(plan, answers)
-    if json:
+    if report.json:
         o.print_json(plan.to_dict() | ({"why": [answer.record for answer in answers]} if answers else {}))
     else:
         o.print_view(*plan.lines, *(part for answer in answers for part in ("", answer.view)))
@@ -140,4 +131,5 @@ def command(
         for path in wanted_files + [file for _, file in targets]:
             typer.echo(f"planner: nothing fits, so {path} was not written", err=True)
         raise typer.Exit(1)
-    write_best(targets, plan, base)
+    for target, file in targets:
+        write(plan.best.as_plan(), target, file, base if target.takes_base else None)

@@ -48,8 +48,7 @@ def command(
     )  # fmt: skip
     if csv is not None:
         answer.to_csv(csv)
-    for path in out.paths:
-        answer.save_picture(path)
+    out.draw(answer)
     console = Console()
     if out.json:
         o.print_json(answer.to_dict())

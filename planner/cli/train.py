@@ -18,6 +18,7 @@ from planner.cli.choices import replaces
 from planner.cli.process import keep_freed_memory, share_processors, started_by_mpirun
 from planner.cli.train_outcome import finish
 from planner.cli.train_plan import Choices, make_training, read_plan
+from planner.cli.unfold import unfolded
 
 if TYPE_CHECKING:
     from planner.trainer.communicator import Communicator
@@ -36,33 +37,25 @@ def _given(instead: dict[str, Any]) -> dict[str, Any]:
     return ({"recompute_layers": 0} if "recompute" in given else {}) | given
 
 
+@unfolded
 @replaces("etp", "layer_split")
 def command(
     plan: Annotated[Path | None, typer.Argument(help="JSON of planner recommend or estimate --json.")] = None,
     model: Annotated[
         str, typer.Option(help="Without a plan: the model, as for planner estimate.", autocompletion=complete.models)
     ] = "gpt2",
-    scale: Annotated[
-        str, typer.Option(help="A small model of the same kind: tiny, small, medium, large; or full.")
-    ] = "small",
-    steps: Annotated[int, typer.Option(min=1, max=100_000_000, help="Optimizer steps.")] = 100,
     *,
+    choices: Choices,
     instead: dict[str, Any],
     slices: Annotated[int | None, typer.Option(min=1, help="Of a sequence, instead of the plan's.")] = None,
-    micro_batches: Annotated[int | None, typer.Option(min=1, help="Of a step, instead of the plan's.")] = None,
     engine: Annotated[str | None, typer.Option(help="serial (default), mpi (default under mpirun) or nccl.")] = None,
     device: Annotated[str, typer.Option(help="cpu or gpu.")] = "cpu",
-    precision: Annotated[str, typer.Option(help="fp16 (with a loss scale; not under mpi), fp32 or fp64.")] = "fp32",
-    text: Annotated[Path | None, typer.Option(help="Text to train on; by default Python's own sources.")] = None,
     optimizer: Annotated[str, typer.Option(help="adamw, adam or sgd.")] = "adamw",
     learning_rate: Annotated[float, typer.Option(help="Step size of the optimizer.", min=0.0)] = 3e-3,
-    clip: Annotated[float, typer.Option(min=0.0, help="Largest norm of the gradient, 0 for none.")] = 1.0,
-    seed: Annotated[int, typer.Option(help="Seed of the weights and of the data.", min=0)] = 0,
     checkpoint: Annotated[Path | None, typer.Option(help="Folder; goes on from its latest checkpoint.")] = None,
     checkpoint_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 100,
     noise_scale: Annotated[bool, typer.Option(help="Measure the gradient noise scale every 10 steps.")] = False,
     trace: Annotated[Path | None, typer.Option(help="Write the last step as a Perfetto trace.")] = None,
-    allow_async: Annotated[bool, typer.Option(help="Allow schedules that take gradients at older weights.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print what was measured as JSON and nothing else.")] = False,
 ) -> None:
     """Train a small transformer by a plan's own layout and schedule, and print what it took.
@@ -76,22 +69,18 @@ def command(
     engine = engine or ("mpi" if started_by_mpirun() else "serial")
 
     def prepare() -> Training:
-        for option, value in (("--learning-rate", learning_rate), ("--clip", clip)):
+        for option, value in (("--learning-rate", learning_rate), ("--clip", choices.clip)):
             real(option, value, least=0.0, most=1e30)  # nan and infinity pass the option parser's range
         if trace is not None:
             check_writable(trace)
         shape, row = read_plan(plan, model)
         row |= _given(instead | {"sequence_slices": slices})
-        choices = Choices(
-            scale=scale, steps=steps, micro_batch=instead["micro_batch"], micro_batches=micro_batches,
-            precision=precision, allow_async=allow_async, seed=seed, clip=clip, text=text,
-        )  # fmt: skip
         return make_training(
-            shape, row, choices, optimizer=optimizer, learning_rate=learning_rate, checkpoint=checkpoint,
-            checkpoint_every=checkpoint_every, noise_every=10 if noise_scale else 0,
+            shape, row, choices, instead["micro_batch"], optimizer=optimizer, learning_rate=learning_rate,
+            checkpoint=checkpoint, checkpoint_every=checkpoint_every, noise_every=10 if noise_scale else 0,
         )  # fmt: skip
 
-    _run(engine, device, precision, prepare, trace, json)
+    _run(engine, device, choices.precision, prepare, trace, json)
 
 
 def _run(engine: str, device: str, precision: str, prepare: Any, trace: Path | None, json: bool) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from planner.base.errors import InputError, LayoutError
 from planner.base.units import GIB
@@ -25,17 +27,18 @@ PRECISIONS = {"fp16": "float16", "fp32": "float32", "fp64": "float64"}
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """The command line's choices besides the plan; None where the plan decides."""
+    """What is trained besides the plan's layout; `planner.cli.unfold` makes the options."""
 
-    scale: str
-    steps: int
-    micro_batch: int | None
-    micro_batches: int | None
-    precision: str
-    allow_async: bool
-    seed: int
-    clip: float
-    text: Path | None
+    scale: Annotated[str, typer.Option(help="A small model of the same kind: tiny, small, medium, large; or full.")] = (
+        "small"
+    )
+    steps: Annotated[int, typer.Option(min=1, max=100_000_000, help="Optimizer steps.")] = 100
+    micro_batches: Annotated[int | None, typer.Option(min=1, help="Of a step, instead of the plan's.")] = None
+    precision: Annotated[str, typer.Option(help="fp16 (with a loss scale; not under mpi), fp32 or fp64.")] = "fp32"
+    text: Annotated[Path | None, typer.Option(help="Text to train on; by default Python's own sources.")] = None
+    clip: Annotated[float, typer.Option(min=0.0, help="Largest norm of the gradient, 0 for none.")] = 1.0
+    seed: Annotated[int, typer.Option(help="Seed of the weights and of the data.", min=0)] = 0
+    allow_async: Annotated[bool, typer.Option(help="Allow schedules that take gradients at older weights.")] = False
 
 
 def read_plan(path: Path | None, model: str) -> tuple[Transformer, dict[str, Any]]:
@@ -49,8 +52,12 @@ def read_plan(path: Path | None, model: str) -> tuple[Transformer, dict[str, Any
     return read_choices(path)
 
 
-def make_training(model: Transformer, row: dict[str, Any], choices: Choices, **how: Any) -> Training:
+def make_training(
+    model: Transformer, row: dict[str, Any], choices: Choices, micro_batch: int | None, **how: Any
+) -> Training:
     """The run of a plan's model and layout; `how` are `Training`'s own fields.
+
+    micro_batch: sequences at once; None: the plan's, as far as this machine has room.
 
     Raises InputError, LayoutError for what the trainer can't run, or the user didn't allow.
     """
@@ -81,7 +88,7 @@ def make_training(model: Transformer, row: dict[str, Any], choices: Choices, **h
     task = _task(model, row, schedule, pipe, choices)
     samples = Samples(
         text=load_text(choices.text), seq_len=task.model.seq_len, micro_batches=task.micro_batches, dp=task.dp,
-        micro_batch=choices.micro_batch or min(int(row["micro_batch"]), MOST_SEQUENCES), seed=choices.seed,
+        micro_batch=micro_batch or min(int(row["micro_batch"]), MOST_SEQUENCES), seed=choices.seed,
     )  # fmt: skip
     if (tokens := samples.sequences * samples.seq_len) > MOST_TOKENS:
         raise LayoutError(

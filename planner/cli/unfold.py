@@ -12,7 +12,7 @@ from dataclasses import is_dataclass
 from functools import wraps
 from pathlib import Path
 from re import fullmatch
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -98,7 +98,9 @@ def unfolded(command: Command) -> Command:
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
         kind = parameter.annotation
         if isinstance(kind, type) and is_dataclass(kind):
-            options = inspect.signature(kind, eval_str=True).parameters.values()
+            kinds = get_type_hints(kind, include_extras=True)  # each in the module of its field's own class
+            fields = inspect.signature(kind).parameters.values()
+            options = [field.replace(annotation=kinds[field.name]) for field in fields]
             command = in_place_of(command, parameter.name, options, kind)
     return command
 
@@ -171,6 +173,13 @@ def _one_of(name: str, word: str | None, option: Any, needed: bool) -> Any:
     return given
 
 
+def parameter(name: str, kind: Any, declared: Any, default: Any = None) -> inspect.Parameter:
+    """A parameter as typer reads it: its type, the option or argument that it is, its default."""
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, declared]
+    )
+
+
 def _optional(option: inspect.Parameter) -> inspect.Parameter:
     """The option, no longer demanded by the option parser."""
     declared = option.annotation.__metadata__[0]
@@ -181,6 +190,4 @@ def _word(name: str) -> inspect.Parameter:
     """The argument that stands for an option."""
     complete = completion.clusters if name == "cluster" else None
     declared = typer.Argument(help=SAYS[name], metavar=f"[{name}]", autocompletion=complete, show_default=False)
-    return inspect.Parameter(
-        name + SUFFIX, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, declared]
-    )
+    return parameter(name + SUFFIX, str | None, declared)

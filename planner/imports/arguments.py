@@ -9,6 +9,8 @@ from planner.base.errors import InputError, shown
 ASSIGNMENT = re.compile(
     r"^\s*(?:export\s+)?([A-Za-z_]\w*)=(\"[^\"\n]*\"|'[^'\n]*'|[^\s;()'\"]*)\s*(?:;|#.*)?$", re.MULTILINE
 )
+COMMENT = re.compile(r"""(\\.\#*|'[^']*'|"(?:\\.|[^"\\])*")|(?<![^ \t\n;(])\#[^\n]*""", re.DOTALL)
+"""A comment, or what can't begin one and is kept: an escaped character, a text in quotes."""
 VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?::?-([^{}]*))?\}|([A-Za-z_]\w*))")
 MOST_PASSES = 5
 """Variables in the values of variables are followed so far."""
@@ -81,7 +83,7 @@ def read_arguments(text: str) -> Arguments:
 
     Raises InputError for a quote that isn't closed, or if there is no argument at all.
     """
-    text = _without_comments(text.replace("\r\n", "\n")).replace("\\\n", " ")
+    text = COMMENT.sub(r"\1", text.replace("\r\n", "\n")).replace("\\\n", " ")
     variables = {  # X=${X:-8} is 8, for the environment says nothing
         name: re.sub(r"\$\{" + name + r":?-([^{}]*)\}", r"\1", value.strip("'\""))
         for name, value in ASSIGNMENT.findall(text)
@@ -104,28 +106,6 @@ def read_arguments(text: str) -> Arguments:
     if not out:
         raise InputError("no argument of Megatron-LM is in the text; allowed: arguments such as --num-layers 32")
     return Arguments(out)
-
-
-def _without_comments(text: str) -> str:
-    """The text without what stands behind a # that begins a word, outside quotes."""
-    out: list[str] = []
-    quote, before, at = "", "\n", 0
-    while at < len(text):
-        c = text[at]
-        if c == "\\" and quote != "'":
-            out.append(text[at : at + 2])
-            before, at = "x", at + 2
-            continue
-        if not quote and c == "#" and before in " \t\n;(":
-            end = text.find("\n", at)
-            at = len(text) if end < 0 else end
-            before = " "
-            continue
-        if c in "'\"":
-            quote = "" if quote == c else quote or c
-        out.append(c)
-        before, at = c, at + 1
-    return "".join(out)
 
 
 def _unfolded(word: str) -> list[str]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import RenderableType
-
-from planner.report.plain_table import plain_table, stacked
+from planner.report.plain_table import View, plain_table, stacked
 
 if TYPE_CHECKING:
     from planner.calibration.figures import FittedFigure
@@ -41,7 +39,7 @@ def shown(figure: FittedFigure, value: float) -> str:
     return f"{value / figure.profile_unit:.4g}"
 
 
-def calibration_view(found: Calibration) -> RenderableType:
+def calibration_view(found: Calibration) -> View:
     """The fitted figures, and those that stay."""
     fit = found.fit
     table = plain_table("figure", "bounds", "profile", "fit", "+-", "told", "", numbers=(2, 3, 4, 5))
@@ -54,7 +52,7 @@ def calibration_view(found: Calibration) -> RenderableType:
     count = f"{len(fit.figures)} figure{'s' * (len(fit.figures) != 1)} fitted to {fit.timed_runs} timed runs"
     end = "" if fit.converged else "; stopped before it converged: --max-evaluations"
     told = "told: how much of what the bounds leave open the runs take away"
-    parts: list[RenderableType] = [f"{count} (profile units; {told}){end}", table]
+    parts: list[View] = [f"{count} (profile units; {told}){end}", table]
     if found.left:
         stay = plain_table("figure", "value", "why", numbers=(1,))
         for left in found.left:
@@ -63,7 +61,7 @@ def calibration_view(found: Calibration) -> RenderableType:
     return stacked(*parts)
 
 
-def two_scores_view(title: str, before: Scores, after: Scores) -> RenderableType:
+def two_scores_view(title: str, before: Scores, after: Scores) -> View:
     """Scores by source by the profiles as they are and by the fit."""
     table = plain_table("source", "timed", "mape", "now", "rank", "now", "regret", "now", numbers=tuple(range(1, 8)))
     rows = [*((name, was, after[0][name]) for name, was in before[0].items()), ("overall", before[1], after[1])]
@@ -117,7 +115,7 @@ def rank_text(scores: Mapping[str, Any]) -> str:
 
 def scores_view(
     sources: Mapping[str, dict[str, Any]], overall: dict[str, Any], held_out: Mapping[str, float] | None = None
-) -> RenderableType:
+) -> View:
     """Scores by source and overall, in two tables that fit 80 columns.
 
     held_out: mape by source, and `overall`, of fits that had not seen the runs; with it a column `held`.
@@ -144,7 +142,7 @@ def scores_view(
     return stacked("Step time, errors in %", time, "", second, memory)
 
 
-def publications_view(publications: Sequence[Publication]) -> RenderableType:
+def publications_view(publications: Sequence[Publication]) -> View:
     """Citation and licence of each, two lines a publication."""
     lines = ["Where these runs were published (numbers only were taken), and the licence of what holds them"]
     for p in publications:

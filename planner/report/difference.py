@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rich.console import RenderableType
-from rich.text import Text
-
 from planner.choices.choice import value_text
 from planner.choices.table import CHOICES, usual
 from planner.hardware import Cluster
-from planner.report.plain_table import PlainTable, plain_table, stacked
+from planner.report.plain_table import PlainTable, View, bold, plain_table, stacked
 from planner.report.records import estimate_record
 from planner.report.tables import PARTS, layout_text
 
@@ -52,10 +49,10 @@ def difference_table(
     return table
 
 
-def why_view(record: dict[str, Any]) -> RenderableType:
+def why_view(record: dict[str, Any]) -> View:
     """The reason, and what differs in time, or where the memory goes, of `why_record`."""
     asked = ", ".join(f"{key} {value_text(v)}" for key, v in record["wanted"].items())
-    lines: list[RenderableType] = [Text(f"Why not {asked}?", style="bold"), f"  {record['text']}"]
+    lines: list[View] = [bold(f"Why not {asked}?"), f"  {record['text']}"]
     best, other = record["best"], record["layout"]
     if other is None or record["reason"] == "chosen":
         return stacked(*lines)
@@ -83,14 +80,14 @@ def why_record(why: Why, cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def plans_view(names: tuple[str, str], titles: tuple[str, str], a: dict[str, Any], b: dict[str, Any]) -> RenderableType:
+def plans_view(names: tuple[str, str], titles: tuple[str, str], a: dict[str, Any], b: dict[str, Any]) -> View:
     """Two plans: what was asked, the choices that differ, and the step and the memory part by part.
 
     names: of the files; titles: what was asked, a line each; a, b: the layouts' records.
     """
-    lines: list[RenderableType] = []
+    lines: list[View] = []
     for letter, name, title, record in zip("ab", names, titles, (a, b), strict=True):
-        lines += [Text(f"{letter}: {name}", style="bold"), f"  {title}", f"  {layout_text(record['layout'])}"]
+        lines += [bold(f"{letter}: {name}"), f"  {title}", f"  {layout_text(record['layout'])}"]
     lines.append("")
     table = plain_table("", "a", "b", "b against a", numbers=(1, 2, 3))
     for text, key, form in FIGURES:

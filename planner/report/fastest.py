@@ -6,13 +6,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.console import RenderableType
-from rich.text import Text
 
 from planner.base.units import DAY, KWH, format_seconds, gpus_text
 from planner.hardware import Cluster
 from planner.report import training
-from planner.report.plain_table import plain_table, stacked
+from planner.report.plain_table import View, bold, plain_table, stacked
 from planner.report.records import estimate_record
 from planner.report.tables import layout_text
 from planner.schedules import get_schedule
@@ -64,7 +62,7 @@ def _knee_mark(found: Fastest, place: int) -> str:
     return " <- knee, limited by --max-gpus" if last else " <- knee"
 
 
-def _by_gpus(found: Fastest) -> RenderableType:
+def _by_gpus(found: Fastest) -> View:
     """The front of time against accelerators, the knee marked."""
     table = plain_table("GPUs", "time", "goodput", "batch", "MFU", "layout", "what binds", numbers=(0, 1, 2, 3, 4))
     run, x = found.run, found.estimate
@@ -79,7 +77,7 @@ def _by_gpus(found: Fastest) -> RenderableType:
     return table
 
 
-def _by_cost(found: Fastest) -> RenderableType:
+def _by_cost(found: Fastest) -> View:
     """The front of time against money, or GPU-hours where there is no price."""
     priced = not np.isnan(found.run.cost_usd).all()
     table = plain_table("USD" if priced else "GPU-hours", "time", "GPUs", "batch", "", numbers=(0, 1, 2, 3))
@@ -99,38 +97,37 @@ def stale_lines(found: Fastest) -> list[str]:
     return [f"  careful: {s.name}: {s.staleness}" for s in schedules if not s.synchronous]
 
 
-def fastest_view(found: Fastest, case: TrainingCase) -> RenderableType:
+def fastest_view(found: Fastest, case: TrainingCase) -> View:
     """The shortest time first, then the fronts, the laws and every assumption."""
     i, run = found.best, found.run
     cost = float(run.cost_usd[i])
     money = "" if np.isnan(cost) else f", {training.count_text(cost)} USD"
     hours = training.count_text(float(run.gpu_hours[i]))
     return stacked(
-        Text(
+        bold(
             f"Shortest time: {format_seconds(float(run.wall_s[i]))} on {gpus_text(int(run.gpus[i]))}, batch "
-            f"{int(found.estimate.layouts.global_batch[i]):,}, {hours} GPU-hours{money}",
-            style="bold",
+            f"{int(found.estimate.layouts.global_batch[i]):,}, {hours} GPU-hours{money}"
         ),
         f"  {layout_text(found.estimate.layouts.row(i))}",
         f"  {found.searched:,} combinations of GPUs, batch and layout searched ({found.strategy})",
         *stale_lines(found),
         "",
-        Text("Time against GPUs", style="bold"),
+        bold("Time against GPUs"),
         _by_gpus(found),
         "  what binds: the constraint whose doubling helps most, and the time that it saves; "
         "compute if no doubling saves 2 %",
         "",
-        Text("Time against cost", style="bold"),
+        bold("Time against cost"),
         _by_cost(found),
         "",
-        Text("Laws", style="bold"),
+        bold("Laws"),
         *training.goal_lines(case),
         "",
         training.assumption_lines(case.assumptions),
     )
 
 
-def side_by_side_view(rows: list[tuple[str, str, Fastest | str]]) -> RenderableType:
+def side_by_side_view(rows: list[tuple[str, str, Fastest | str]]) -> View:
     """Searches beside each other: cluster, strategy, and the result or why there is none."""
     table = plain_table(
         "cluster", "strategy", "shortest", "GPUs", "knee", "GPUs", "binds at the shortest", numbers=(2, 3, 4, 5)
@@ -161,7 +158,7 @@ def _share(value: float | None) -> str:
     return "-" if value is None or np.isnan(value) else f"{value:+.1%}"
 
 
-def sensitivity_view(found: Sensitivity) -> RenderableType:
+def sensitivity_view(found: Sensitivity) -> View:
     """Effects, the largest first, then each network operation against its link."""
     effects = plain_table("quantity", "step", "training", "twofold saves", "replanned", numbers=(1, 2, 3, 4))
     for e in found.effects:
@@ -174,13 +171,13 @@ def sensitivity_view(found: Sensitivity) -> RenderableType:
             format_seconds(o.exposed_s),
         )  # fmt: skip
     return stacked(
-        Text("What would help", style="bold"),
+        bold("What would help"),
         effects,
         "  step, training: elasticity, per cent of that time for one per cent of the quantity (training: failures and "
         "checkpoints counted); twofold saves: share of the training time that twice as much (of a latency or restart: "
         "half) saves, the layout as it is; replanned: the fastest layout then beside the fastest now",
         "",
-        Text("Network operations against their links", style="bold"),
+        bold("Network operations against their links"),
         operations,
         "  intensity: FLOP of the work beside an operation for each byte sent; threshold: the GPU's peak over the "
         "link's bandwidth; a ratio above 1 can hide; shows: seconds per step in our models",
@@ -197,7 +194,7 @@ def point(found: Fastest) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def paper_fastest_view(r: dict[str, Any], paper: Paper) -> RenderableType:
+def paper_fastest_view(r: dict[str, Any], paper: Paper) -> View:
     """The paper's days and ours in one line, the parts of both, and how ours become today's."""
     ours = r["ours"]
     title = (
@@ -217,7 +214,7 @@ def paper_fastest_view(r: dict[str, Any], paper: Paper) -> RenderableType:
             row["change"], f"{row['days']:.3g}", f"{row['gpus']:,}", f"{row['global_batch']:,}", f"{row['mfu']:.0%}"
         )
     return stacked(
-        Text(title, style="bold"), f"  {paper.title}; {paper.source}", "",
+        bold(title), f"  {paper.title}; {paper.source}", "",
         f"Its question: {r['tokens'] / 1e9:,.0f}B tokens at its critical batch, no failures, nodes of 16 A100, "
         "200 Gb/s per GPU.",
         f"Its {r['published_days']:.3g} days are worked out from its configuration, as recalled. Its assumptions, as "
@@ -227,7 +224,7 @@ def paper_fastest_view(r: dict[str, Any], paper: Paper) -> RenderableType:
     )  # fmt: skip
 
 
-def paper_model_view(r: dict[str, Any], paper: Paper) -> RenderableType:
+def paper_model_view(r: dict[str, Any], paper: Paper) -> View:
     """A row for each cluster and strategy of a paper's own model of costs."""
     table = plain_table(
         "cluster", "strategy", "days", "GPUs", "n_b x n_l x n_a", "micro-batches", "efficiency", "GiB per GPU",
@@ -244,7 +241,7 @@ def paper_model_view(r: dict[str, Any], paper: Paper) -> RenderableType:
             f"{sum(row['memory_gib'].values()):.3g}",
         )  # fmt: skip
     return stacked(
-        Text(f"{r['model']} by the model of costs of {paper.title}", style="bold"), f"  {paper.source}", "",
+        bold(f"{r['model']} by the model of costs of {paper.title}"), f"  {paper.source}", "",
         f"{r['parameters']:.3g} parameters, {r['steps']:,.0f} steps at its critical batch of "
         f"{r['critical_batch']:,.0f} sequences; kernels at full peak, no failures.", "", table,
         "n_b: replicas; n_l: stages; n_a: tensor ranks",

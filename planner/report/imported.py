@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rich.console import RenderableType
 from rich.text import Text
 
 from planner.base.units import GIB, format_seconds
 from planner.hardware import Cluster
-from planner.report.plain_table import plain_table, stacked
+from planner.report.plain_table import View, bold, plain_table, stacked
 from planner.report.records import estimate_record
 from planner.report.tables import PARTS, chance_text, layout_text
 
@@ -39,10 +38,10 @@ class Review:
     suggestions: Sequence[tuple[str, Estimate]]
 
 
-def review_view(review: Review, run: RenderableType) -> RenderableType:
+def review_view(review: Review, run: View) -> View:
     """The run in full, beside the best, what to change first, and what was assumed."""
     notes = [Text(f"{OF_IT}{note}") for note in review.asked.notes]
-    lines: list[RenderableType] = [*notes, *([""] if notes else []), run, "", *_beside(review), "", *_first(review)]
+    lines: list[View] = [*notes, *([""] if notes else []), run, "", *_beside(review), "", *_first(review)]
     return stacked(*lines, *map(Text, left_out_lines(review.asked.unknown, review.asked.ignored)))
 
 
@@ -76,7 +75,7 @@ def _gain(review: Review, other: Estimate) -> float:
     return 1.0 - float(other.step_time_s[0]) / float(review.run.step_time_s[0])
 
 
-def _beside(review: Review) -> list[RenderableType]:
+def _beside(review: Review) -> list[View]:
     table = plain_table("", "layout", "step s", "MFU", "GiB", "fits", numbers=(2, 3, 4, 5))
     for name, result in (("this run", review.run), ("the best", review.best)):
         if result is not None:
@@ -84,8 +83,8 @@ def _beside(review: Review) -> list[RenderableType]:
                 name, Text(layout_text(result.layouts.row(0))), f"{result.step_time_s[0]:.4g}", f"{result.mfu[0]:.1%}",
                 f"{result.memory_bytes[0] / GIB:.1f}", chance_text(float(result.fit_chance[0])),
             )  # fmt: skip
-    out: list[RenderableType] = [
-        Text(f"Beside the best that {review.asked.title} can run on these GPUs", style="bold"),
+    out: list[View] = [
+        bold(f"Beside the best that {review.asked.title} can run on these GPUs"),
         table,
     ]
     if review.best is None:
@@ -103,12 +102,12 @@ def _beside(review: Review) -> list[RenderableType]:
     return out
 
 
-def _first(review: Review) -> list[RenderableType]:
+def _first(review: Review) -> list[View]:
     """The single change with the largest gain, and the next ones."""
     fits = bool(review.run.fits[0])
     if not review.suggestions:
         said = "No single change gains 0.5 % and fits as surely." if fits else "No single change makes it fit."
-        return [Text("Change first", style="bold"), f"  {said}", ""]
+        return [bold("Change first"), f"  {said}", ""]
     table = plain_table("change", "step s", "gain", "GiB", "fits", numbers=(1, 2, 3, 4))
     for text, changed in review.suggestions[:MOST_SHOWN]:
         table.add_row(
@@ -116,7 +115,7 @@ def _first(review: Review) -> list[RenderableType]:
             f"{changed.memory_bytes[0] / GIB:.1f}", chance_text(float(changed.fit_chance[0])),
         )  # fmt: skip
     head = "Change first" if fits else "Change first: each of these makes it fit"
-    return [Text(head, style="bold"), table, ""]
+    return [bold(head), table, ""]
 
 
 WORDS = {
@@ -124,21 +123,21 @@ WORDS = {
 }  # fmt: skip
 
 
-def observed_view(records: Sequence[Mapping[str, Any]]) -> RenderableType:
+def observed_view(records: Sequence[Mapping[str, Any]]) -> View:
     """A paragraph for each log, with a table where the run is known."""
-    parts: list[RenderableType] = []
+    parts: list[View] = []
     for record in records:
         parts += ["", *_log(record), *(_beside_prediction(record) if "slower" in record else [])]
     return stacked(*parts[1:])
 
 
-def _log(record: Mapping[str, Any]) -> list[RenderableType]:
+def _log(record: Mapping[str, Any]) -> list[View]:
     kind, median = record["kind"], record["median"]
     speed = f"{format_seconds(median)} a step" if kind == "time_s" else f"{median:,.5g} {WORDS[kind]}"
     more = [f"{record['tflops_per_gpu']:.4g} TFLOP/s/GPU"] if record["tflops_per_gpu"] else []
     more += [f"peak {record['memory_gib']:.2f} GiB"] if record["memory_gib"] else []
     return [
-        Text(f"{record['log']}: {record['framework']}", style="bold"),
+        bold(f"{record['log']}: {record['framework']}"),
         f"  {', '.join([speed, *more])}",
         f"  the median of {record['steps']:,} steady iterations (spread {record['spread']:.1%}); "
         f"{record['warm_up']:,} before them are left out"
@@ -146,7 +145,7 @@ def _log(record: Mapping[str, Any]) -> list[RenderableType]:
     ]
 
 
-def _beside_prediction(record: Mapping[str, Any]) -> list[RenderableType]:
+def _beside_prediction(record: Mapping[str, Any]) -> list[View]:
     table = plain_table("", "measured", "predicted", "off", numbers=(1, 2, 3))
     measured, predicted, off = record["measured_step_time_s"], record["predicted_step_time_s"], record["slower"]
     table.add_row("step", format_seconds(measured), format_seconds(predicted), f"{off:+.1%}")
@@ -157,7 +156,7 @@ def _beside_prediction(record: Mapping[str, Any]) -> list[RenderableType]:
         table.add_row("peak GiB", *cells, f"{record['memory_more']:+.1%}")
     low, high = (format_seconds(x) for x in record["interval_s"])
     said = f"  in 80 % of cases like this the step takes {low} to {high}; predicted beside products most goes to "
-    head = Text("Look at first", style="bold")
+    head = bold("Look at first")
     return [
         "", table, f"{said}{PARTS[record['largest_overhead']]}, {record['overhead_share']:.0%}", "", head,
         *(f"  {line}" for line in record["first"]),

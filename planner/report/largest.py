@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import RenderableType
-from rich.text import Text
-
 from planner.base.units import DAY, MEGA, MONTH
 from planner.models import counts
-from planner.report.plain_table import plain_table, stacked
+from planner.report.plain_table import View, bold, plain_table, stacked
 from planner.report.plots import SERIES, figure_of
 from planner.report.tables import layout_text
 from planner.report.training import assumptions_record, count_text, finite
@@ -63,11 +60,11 @@ def kind_name(kind: Mapping[str, Any]) -> str:
     return f"mixtures of {kind['experts']} experts" if kind["experts"] else "dense models"
 
 
-def largest_view(r: Mapping[str, Any]) -> RenderableType:
+def largest_view(r: Mapping[str, Any]) -> View:
     """The answer for each kind of model, then its curve."""
-    lines: list[RenderableType] = []
+    lines: list[View] = []
     for kind in r["kinds"]:
-        lines += [Text(_answer(r, kind), style="bold"), *_said(r, kind), "", _curve(kind), ""]
+        lines += [bold(_answer(r, kind)), *_said(r, kind), "", _curve(kind), ""]
     lines.append(
         "what binds: what saves most time where it is twice as good, by 2 % or more, with no more GPUs; "
         "utilisation: the FLOP, 6 for each parameter and token, over what the GPUs could do in the days"
@@ -108,7 +105,7 @@ def _said(r: Mapping[str, Any], kind: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _curve(kind: Mapping[str, Any]) -> RenderableType:
+def _curve(kind: Mapping[str, Any]) -> View:
     """A row for each compute."""
     table = plain_table(
         "FLOP", "parameters", "tokens", "GPUs", "days", "utilisation", "batch", "layout", "what binds",

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rich.console import RenderableType
-from rich.text import Text
-
-from planner.report.plain_table import plain_table, stacked
+from planner.report.plain_table import View, plain_table, stacked
 from planner.report.training import count_text
 
 if TYPE_CHECKING:
     from planner.scaling.laws import LawFile
 
 
-def laws_view(laws: LawFile) -> RenderableType:
+def laws_view(laws: LawFile) -> View:
     """Every law with how it is known and where it was fitted."""
 
     def span(ends: tuple[float, float]) -> str:
@@ -36,7 +33,7 @@ def laws_view(laws: LawFile) -> RenderableType:
     )  # fmt: skip
 
 
-def comparison_view(r: Mapping[str, Any]) -> RenderableType:
+def comparison_view(r: Mapping[str, Any]) -> View:
     """Losses, critical batches and fronts, extrapolations marked."""
     loss = plain_table("loss law", "nats per token", "with unlimited data", "optimal tokens", numbers=(1, 2, 3))
     for name, law in r["loss"].items():
@@ -60,7 +57,7 @@ def comparison_view(r: Mapping[str, Any]) -> RenderableType:
         "  samples there: beyond the least, by the paper's own definition; B_c: where samples and steps are both twice "
         "their least (McCandlish et al. 2018)",
         "",
-        Text("The same compute along a compute-optimal front"),
+        "The same compute along a compute-optimal front",
         *(
             f"  {name}: {f['compute_flop']:.3g} FLOP are best spent on {count_text(f['parameters'])} parameters, "
             f"{f['steps']:,.0f} steps of {count_text(f['batch_tokens'])} tokens"

@@ -7,13 +7,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rich.console import RenderableType
-from rich.text import Text
-
 from planner.base.units import GBIT, HOUR, few_digits, gpus_text
 from planner.choices.choice import option_words
 from planner.hardware.read import WITH
-from planner.report.plain_table import plain_table, stacked
+from planner.report.plain_table import View, bold, plain_table, stacked
 from planner.report.plots import BLUE, bars, figure_of, ruled
 from planner.report.tables import layout_text
 from planner.report.training import finite
@@ -85,16 +82,15 @@ def _value(value: float | None, unit: str) -> str:
     return "-" if value is None else f"{few_digits(value)} {unit}"
 
 
-def network_view(r: Mapping[str, Any]) -> RenderableType:
+def network_view(r: Mapping[str, Any]) -> View:
     """The network that suffices first, then the curve, the strategies and the first paper's question."""
     unit, wide = r["unit"], r["along"] == "bandwidth"
     best = r["curve"][-1]
-    lines: list[RenderableType] = [
-        Text(
+    lines: list[View] = [
+        bold(
             f"{r['model']} on {gpus_text(r['gpus'])} of {r['cluster']}, batch {r['global_batch']:,}: "
             f"the {r['worst']} within 5 % of the fastest is {_value(r['enough'], unit)}"
-            + (f" ({r['enough'] / r['gpus_per_node']:.3g} Gb/s per GPU)" if wide else ""),
-            style="bold",
+            + (f" ({r['enough'] / r['gpus_per_node']:.3g} Gb/s per GPU)" if wide else "")
         ),
         f"  {r['framework']}; {r['nics_per_node']} NICs per node at every point"
         + (f", each with its share; the cluster's own have {r['nic_gbit_per_s']:g} Gb/s each" if wide else
@@ -119,7 +115,7 @@ def network_view(r: Mapping[str, Any]) -> RenderableType:
         lines += ["", f"Cheapest by token: {_value(cheapest['value'], unit)}"]
     lines += [
         "",
-        Text("What each strategy needs, to the next mark, for within 5 % of its own fastest", style="bold"),
+        bold("What each strategy needs, to the next mark, for within 5 % of its own fastest"),
         _strategies(r),
         "Here each strategy has its fastest layout by the closed form; above each step is the exact timeline's.",
         *_question(r),
@@ -127,7 +123,7 @@ def network_view(r: Mapping[str, Any]) -> RenderableType:
     return stacked(*lines)
 
 
-def _strategies(r: Mapping[str, Any]) -> RenderableType:
+def _strategies(r: Mapping[str, Any]) -> View:
     table = plain_table("strategy", "enough", "its step", "its layout on the best network", numbers=(1, 2))
     for n in r["strategies"]:
         if n["none"]:
@@ -137,7 +133,7 @@ def _strategies(r: Mapping[str, Any]) -> RenderableType:
     return table
 
 
-def _question(r: Mapping[str, Any]) -> list[RenderableType]:
+def _question(r: Mapping[str, Any]) -> list[View]:
     """Is InfiniBand needed: four lines, and the commands that give their figures."""
     if not r["first_question"]:
         return []
@@ -149,7 +145,7 @@ def _question(r: Mapping[str, Any]) -> list[RenderableType]:
     ]
     needs = ", ".join(f"{w['way']} {_value(w['enough'], r['unit'])}" for w in (base, better))
     return [
-        "", Text("Is the fast network needed?", style="bold"), *said,
+        "", bold("Is the fast network needed?"), *said,
         f"  the least network within 5 % of each way's fastest layout: {needs}", "",
         *(f"  {w['command']}" for w in (base, better, best)),
     ]  # fmt: skip

@@ -6,12 +6,11 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from planner.base.units import few_digits
-from planner.report.plain_table import plain_table, stacked
+from planner.report.plain_table import View, bold, plain_table, stacked
 from planner.report.plots import RED, figure_of
 from planner.report.training import finite
 
@@ -118,13 +117,13 @@ def _table(outcomes: Sequence[Outcome]) -> Table:
     return table
 
 
-def paper_view(done: Reproduction) -> RenderableType:
+def paper_view(done: Reproduction) -> View:
     """How many agree first, then the claims by how we know them."""
-    lines: list[RenderableType] = [
-        Text(done.paper.title, style="bold"), done.paper.source, summary(done.outcomes) + ".", HOW + ".",
+    lines: list[View] = [
+        bold(done.paper.title), done.paper.source, summary(done.outcomes) + ".", HOW + ".",
     ]  # fmt: skip
     for title, some in groups(done.outcomes):
-        lines += ["", Text(title, style="bold"), _table(some)]
+        lines += ["", bold(title), _table(some)]
     return stacked(*lines)
 
 
@@ -134,7 +133,7 @@ def papers_record(papers: Sequence[Paper], systems: dict[int, str]) -> dict[str,
     return {"systems": {str(n): name for n, name in systems.items()}, "papers": rows}
 
 
-def papers_view(papers: Sequence[Paper]) -> RenderableType:
+def papers_view(papers: Sequence[Paper]) -> View:
     """The papers there are."""
     rows = ((p.name, p.title, str(len(p.claims)), ", ".join(map(str, p.systems))) for p in papers)
     table = plain_table("paper", "title", "claims", "systems", numbers=(2,), rows=rows)
@@ -148,13 +147,13 @@ def by_system(done: Sequence[Reproduction], systems: dict[int, str]) -> list[tup
     return [(n, name, some) for n, name, some in found if some]
 
 
-def all_view(done: Sequence[Reproduction], systems: dict[int, str]) -> RenderableType:
+def all_view(done: Sequence[Reproduction], systems: dict[int, str]) -> View:
     """A row a system: its papers, how many claims agree, are off, have no model."""
     table = plain_table("", "system", "papers", "agree", "off", "not reproduced", numbers=(0, 3, 4, 5))
     for n, name, some in by_system(done, systems):
         counts = [str(sum(d.count(v) for d in some)) for v in COUNTED]
         table.add_row(str(n), name, ", ".join(d.paper.name for d in some), *counts)
-    return stacked(Text(summary_of_all(done, systems) + ".", style="bold"), HOW + ".", "", table)
+    return stacked(bold(summary_of_all(done, systems) + "."), HOW + ".", "", table)
 
 
 DOTS = (
@@ -166,7 +165,7 @@ MARKS = {"half": 0.5, "-15 %": 0.85, "0": 1.0, "+15 %": 1.15, "twice": 2.0}
 HEAD = ("claim", "paper", "ours", "unit", "off by", "verdict", "where in the paper", "ours from, and why off")
 
 
-def page_view(done: Sequence[Reproduction], systems: dict[int, str]) -> RenderableType:
+def page_view(done: Sequence[Reproduction], systems: dict[int, str]) -> View:
     """The text under a page's picture: a row for each system, then every paper's claims."""
     papers = [part for d in done for part in ("", paper_view(d))]
     return stacked(DOTS, "", all_view(done, systems), *papers)

@@ -6,12 +6,10 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.console import RenderableType
-from rich.text import Text
 
 from planner.base.units import gpus_text
 from planner.report.pictures import label, said
-from planner.report.plain_table import plain_table, stacked
+from planner.report.plain_table import View, bold, plain_table, stacked
 from planner.report.plots import ruled
 from planner.report.tables import PARTS
 
@@ -42,13 +40,13 @@ def pareto_record(fronts: list[Front]) -> dict[str, Any]:
     }
 
 
-def pareto_view(fronts: list[Front]) -> RenderableType:
+def pareto_view(fronts: list[Front]) -> View:
     """A table for each front: what its cases are, and the figures compared."""
-    lines: list[RenderableType] = []
+    lines: list[View] = []
     for front in fronts:
         names = ", ".join(label(name, "") for name in front.columns)
         lines += [
-            Text(f"{front.model}, {front.seq_len:,} tokens per sequence", style="bold"),
+            bold(f"{front.model}, {front.seq_len:,} tokens per sequence"),
             f"  {len(front.best):,} of {len(front.cases):,} cases are not beaten in {names}",
             _table(front),
             "",
@@ -56,7 +54,7 @@ def pareto_view(fronts: list[Front]) -> RenderableType:
     return stacked(*lines[:-1])
 
 
-def _table(front: Front) -> RenderableType:
+def _table(front: Front) -> View:
     best = front.best
     axes = [name for name in front.cases.varied() if name not in ("model", "seq_len", "objective")]
     shown = [*axes, *(name for name in front.columns if name not in axes)]

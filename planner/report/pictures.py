@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from planner.base.arrays import Ints
-from planner.report.plain_table import html_of, plain_text
+from planner.report.plain_table import View, html_of, plain_text
 from planner.schedules.operations import KINDS, NAMES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from rich.console import RenderableType
 
     from planner.step.timeline.timeline import Timeline
 
@@ -90,7 +89,7 @@ div {{ overflow-x: auto }} svg {{ max-width: 100%; height: auto; min-width: 40re
 """
 
 
-def page(draw: Callable[[], Figure], *views: RenderableType) -> bytes:
+def page(draw: Callable[[], Figure], *views: View) -> bytes:
     """One file for a browser, which loads nothing: the picture, and below it what is printed."""
     title = escape(plain_text(*views, width=500).strip().split("\n")[0])
     return PAGE.format(title=title, svg=svg_element(draw), text=html_of(*views)).encode()

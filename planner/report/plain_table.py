@@ -18,6 +18,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+View = RenderableType
+"""What answers are shown as: text, a table, or several of them."""
 GAP = 2  # columns between columns
 SIGNALS = {"careful:": "yellow", "DOES NOT FIT": "bold red", "does not fit": "red", "Nothing fits": "bold red"}
 """Words that colour makes easier to find; without it they say the same."""
@@ -85,9 +87,7 @@ class PlainTable(Table):
             yield Padding(inner, (0, 0, 0, GAP), expand=False)
 
 
-def plain_table(
-    *columns: str, numbers: tuple[int, ...] = (), rows: Iterable[Iterable[RenderableType]] = ()
-) -> PlainTable:
+def plain_table(*columns: str, numbers: tuple[int, ...] = (), rows: Iterable[Iterable[View]] = ()) -> PlainTable:
     """An unframed table with these rows; `numbers` are right-aligned columns, which never fold."""
     table = PlainTable(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
     for i, name in enumerate(columns):
@@ -97,9 +97,14 @@ def plain_table(
     return table
 
 
-def stacked(*parts: RenderableType) -> Group:
+def bold(text: str) -> Text:
+    """A line that stands out."""
+    return Text(text, style="bold")
+
+
+def stacked(*parts: View) -> Group:
     """Parts under each other; a sentence keeps its indent where it folds."""
-    lines: list[RenderableType] = []
+    lines: list[View] = []
     for part in parts:
         lines += map(_sentence, part.split("\n")) if isinstance(part, str) else [part]
     return Group(*lines)
@@ -118,7 +123,7 @@ class Sentence(Text):
         return lines
 
 
-def _sentence(line: str) -> RenderableType:
+def _sentence(line: str) -> View:
     text = line.lstrip(" ")
     indent = len(line) - len(text)
     shown = Sentence(text)
@@ -127,7 +132,7 @@ def _sentence(line: str) -> RenderableType:
     return Padding(shown, (0, 0, 0, indent), expand=False) if indent else shown
 
 
-def plain_text(*views: RenderableType, width: int = 120) -> str:
+def plain_text(*views: View, width: int = 120) -> str:
     """Views as lines without colour, trailing spaces or a final newline, as Python prints an object."""
     out = io.StringIO()
     console = Console(file=out, highlight=False, width=width, no_color=True, markup=False, force_terminal=False)
@@ -136,17 +141,17 @@ def plain_text(*views: RenderableType, width: int = 120) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
-def plain_cell(cell: RenderableType) -> str:
+def plain_cell(cell: View) -> str:
     """A cell's text."""
     return cell.plain if isinstance(cell, Text) else str(cell)
 
 
-def html_of(*views: RenderableType) -> str:
+def html_of(*views: View) -> str:
     """Views under each other; a drawing, which has lines of its own, as it is printed."""
     return f"<div>{''.join(map(_html, views))}</div>"
 
 
-def _html(view: RenderableType) -> str:
+def _html(view: View) -> str:
     if isinstance(view, Group):
         return "".join(map(_html, view.renderables))
     if isinstance(view, Padding):
@@ -164,7 +169,7 @@ def _table(view: Table) -> str:
     right, left = "right;white-space:nowrap", "left"
     sides = [f'style="padding:1px .6em;text-align:{right if c.justify == "right" else left}"' for c in view.columns]
 
-    def row(cells: list[RenderableType], tag: str, style: str = "") -> str:
+    def row(cells: list[View], tag: str, style: str = "") -> str:
         inner = "".join(f"<{tag} {side}>{escape(plain_cell(c))}</{tag}>" for side, c in zip(sides, cells, strict=True))
         return f'<tr style="font-weight:{"bold" if "bold" in style else "inherit"}">{inner}</tr>'
 

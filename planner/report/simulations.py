@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.console import RenderableType
 from rich.text import Text
 
 from planner.base.units import GIB, format_bytes, format_seconds
 from planner.hardware import Cluster
 from planner.layouts import Layouts
-from planner.report.plain_table import plain_table, stacked
+from planner.report.plain_table import View, plain_table, stacked
 from planner.report.tables import layout_text
 from planner.setup import Setup
 
@@ -87,7 +86,7 @@ def simulation_record(x: Simulated) -> dict[str, Any]:
     }
 
 
-def simulation_view(x: Simulated) -> RenderableType:
+def simulation_view(x: Simulated) -> View:
     """A simulated step for a person."""
     step = x.step
     capacity = x.setup.cluster.accelerator.memory_bytes
@@ -150,7 +149,7 @@ def comparison_record(rows: list[Compared], refused: dict[str, str], cluster: Cl
     }
 
 
-def comparison_view(rows: list[Compared], refused: dict[str, str], cluster: Cluster) -> RenderableType:
+def comparison_view(rows: list[Compared], refused: dict[str, str], cluster: Cluster) -> View:
     """Schedules side by side for a person; `*` marks those that change the training."""
     table = plain_table("schedule", "v", "k", "step s", "idle", "GiB", "weights", "sent GiB", "Gb/s needed",
                         numbers=(1, 2, 3, 4, 5, 6, 7, 8))  # fmt: skip
@@ -187,7 +186,7 @@ def split_record(split: StageSplit) -> dict[str, Any]:
     }
 
 
-def split_view(split: StageSplit) -> RenderableType:
+def split_view(split: StageSplit) -> View:
     """Layers of every stage for a person."""
     table = plain_table("stage", "rank", "layers", "ms", "GiB", numbers=(0, 1, 2, 3, 4))
     for s, (layers, seconds, size) in enumerate(zip(split.layers, split.seconds, split.size_bytes, strict=True)):

@@ -6,11 +6,8 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from rich.console import RenderableType
-from rich.text import Text
-
 from planner.base.units import DAY, GBIT, GIB, few_digits, format_seconds
-from planner.report.plain_table import plain_table, stacked
+from planner.report.plain_table import View, bold, plain_table, stacked
 from planner.report.tables import layout_text
 from planner.report.training import assumption_lines, assumptions_record, count_text, finite, goal_lines, goal_record
 
@@ -59,7 +56,7 @@ def sites_text(sites: Sites) -> str:
     return f"{sites.text}, links of {links} Gb/s, {sites.latency_s * 1e3:g} ms one way"
 
 
-def sites_view(case: SitesCase, r: Mapping[str, Any]) -> RenderableType:
+def sites_view(case: SitesCase, r: Mapping[str, Any]) -> View:
     """The way that ends first, then all ways, then the laws and the assumptions."""
     head = f"{r['model']} on {sites_text(case.sites)} of {r['cluster']}, batch {case.batch:,}: {r['best']} ends first"
     priced = any(w.get("cost_usd") is not None for w in r["ways"])
@@ -81,8 +78,8 @@ def sites_view(case: SitesCase, r: Mapping[str, Any]) -> RenderableType:
             f"{w['loss_ratio'] - 1:+.2%}", f"x {w['tokens_ratio']:.3g}", days, *cost, gbit, w["layout_text"],
         )  # fmt: skip
     return stacked(
-        Text(head, style="bold"), "", table, "", Text("Law", style="bold"), *_laws(case, r), "",
-        Text("Assumed", style="bold"), *_assumed(case, r), "", assumption_lines(case.assumptions),
+        bold(head), "", table, "", bold("Law"), *_laws(case, r), "",
+        bold("Assumed"), *_assumed(case, r), "", assumption_lines(case.assumptions),
     )  # fmt: skip
 
 
@@ -149,7 +146,7 @@ def _said(way: str, part: Mapping[str, Any]) -> str:
     return f"{part['cluster']}: tp {row['tp']} pp {len(part['layers'])}, layers {layers}"
 
 
-def mixed_view(r: Mapping[str, Any]) -> RenderableType:
+def mixed_view(r: Mapping[str, Any]) -> View:
     """The fastest way and what it leaves out, then all of them."""
     best, names = r["ways"][0], [g["cluster"] for g in r["groups"]]
     out = ", ".join(names[g] for g in best["left_out"])
@@ -162,9 +159,9 @@ def mixed_view(r: Mapping[str, Any]) -> RenderableType:
         said = "; ".join(_said(w["way"], part) for part in w["parts"])
         table.add_row(f"{w['step_time_s']:.4g} s", f"{w['tokens_per_s']:,.0f}", w["way"] + more, said)
     return stacked(
-        Text(
+        bold(
             f"{r['model']} on {r['name']} ({has}), batch {r['global_batch']:,}: {best['way']}, "
-            f"{best['step_time_s']:.4g} s per step, " + (f"without {out}" if out else "on all groups"), style="bold",
+            f"{best['step_time_s']:.4g} s per step, " + (f"without {out}" if out else "on all groups")
         ),
         f"  {r['framework']}; between groups: {r['network'] or 'the slower of their networks'}", "", table, "",
         "A pipeline over groups is 1F1B with ZeRO 1, its layers by the exact partition within each stage's memory, "

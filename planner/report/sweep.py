@@ -5,12 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import RenderableType
-from rich.text import Text
-
 from planner.base.errors import one_line
 from planner.base.units import format_seconds
-from planner.report.plain_table import plain_table, stacked
+from planner.report.plain_table import View, bold, plain_table, stacked
 from planner.sweeps.columns import FAILED, FITS, NOT_LEGAL
 
 if TYPE_CHECKING:
@@ -37,11 +34,11 @@ def sweep_record(path: Path, done: SweepProgress, table: pa.Table, seconds: floa
     }
 
 
-def sweep_view(path: Path, done: SweepProgress, table: pa.Table, seconds: float) -> RenderableType:
+def sweep_view(path: Path, done: SweepProgress, table: pa.Table, seconds: float) -> View:
     """Counts, the best by model, and where the rows are."""
     made = done.layouts - done.kept_layouts
     rate = "" if done.already else f", {made:,} in {format_seconds(seconds)} ({made / seconds:,.0f}/s)"
-    lines: list[RenderableType] = [Text(f"{done.cases:,} cases, {done.layouts:,} layouts{rate}", style="bold")]
+    lines: list[View] = [bold(f"{done.cases:,} cases, {done.layouts:,} layouts{rate}")]
     if done.already:
         lines.append("  the results were there already: nothing to do")
     elif done.kept_cases:
@@ -92,7 +89,7 @@ def _row(table: pa.Table, least: str) -> dict[str, Any] | None:
     return row
 
 
-def _best_table(best: list[tuple[dict[str, Any], dict[str, Any] | None]]) -> RenderableType:
+def _best_table(best: list[tuple[dict[str, Any], dict[str, Any] | None]]) -> View:
     table = plain_table(
         "best", "model", "case", "cluster", "GPUs", "batch", "h per 1e9 tokens", "USD per 1e9 tokens", "MFU",
         numbers=(2, 4, 5, 6, 7, 8),

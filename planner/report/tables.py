@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -14,9 +13,8 @@ from planner.base import records
 from planner.base.units import GIB, TERA, format_bytes, format_seconds, gpus_text
 from planner.choices.choice import Choice
 from planner.choices.table import CHOICES, usual
-from planner.hardware import Framework
 from planner.models import Transformer, flops
-from planner.report.plain_table import plain_table, stacked
+from planner.report.plain_table import View, bold, plain_table, stacked
 from planner.schedules import get_schedule
 from planner.search.found import largest_part
 
@@ -108,50 +106,43 @@ def chance_text(chance: float) -> str:
     return ">99%" if chance > 0.99 else "<1%" if chance < 0.01 else f"{math.floor(100.0 * chance + 1e-9)}%"
 
 
-def recommendation_view(
-    found: Recommendation, model: Transformer, framework: Framework, accuracy: str, elsewhere: Any = None,
-    assumed: Sequence[str] = (), fewest_gpus: int | None = None, fits_with: Sequence[str] = (),
-    better_batch: Any = None, faster_with: Mapping[str, float] | None = None,
-) -> RenderableType:  # fmt: skip
+def recommendation_view(found: Recommendation, setup: Setup, beside: Mapping[str, Any]) -> View:
     """The answer first, then the runners-up, the front, why the rest lost, and how accurate this is.
 
-    elsewhere: the record of a faster layout that the framework does not run. assumed: what the best takes for granted.
-    fewest_gpus, fits_with: on which GPUs, and with which options, something fits, where nothing does. better_batch: a
-    near one that more of the GPUs can share, and what it saves. faster_with: options that take less memory, and the
-    shorter step with each.
+    beside: what the answer's record has beside the layouts (docs/json.md), such as `fits_with` and `assumed`.
     """
-    result = found.estimate
-    lines: list[RenderableType] = []
+    result, model = found.estimate, setup.model
+    lines: list[View] = []
     if len(found.best):
         i = int(found.best[0])
         lines.append(Text("Run this: " + layout_text(result.layouts.row(i)), style="bold green"))
         lines.append(_figures_line(result, i, model, ", "))
         lines += closed_form_lines(result, i)
-        lines += [f"  {line}" for line in lighter_lines(faster_with or {})]
+        lines += [f"  {line}" for line in lighter_lines(beside["faster_with"])]
         if (j := found.fastest) is not None and j != i:
             lines.append(f"  {_fastest_line(result, i, j)}")
         if (j := found.roomiest) is not None and result.memory_bytes[j] < LESS * result.memory_bytes[i]:
             lines.append(f"  {_roomiest_line(result, i, j)}")
         lines += ["", _table(result, found.best, model), ""]
-        lines.append(Text("Fastest for each amount of memory, up to twice the best step", style="bold"))
+        lines.append(bold("Fastest for each amount of memory, up to twice the best step"))
         front = found.front[result.step_time_s[found.front] <= 2.0 * result.step_time_s[found.front[0]]]
         front = front if len(front) <= 6 else front[[0, 1, 2, len(front) // 2, -2, -1]]
         lines += [_table(result, front, model), ""]
-    lines.append(Text("Why the rest lost", style="bold"))
+    lines.append(bold("Why the rest lost"))
     lines += [f"  {line}" for line in counted_lines(found) + reason_lines(found)]
-    if fewest_gpus is not None:
-        lines.append(f"  On {gpus_text(fewest_gpus)} something fits.")
-    if fits_with:
-        gpus = int(result.layouts.gpus[0])
-        lines.append(f"  On {gpus_text(gpus)} something fits with {', or '.join(fits_with)}.")
-    if elsewhere is not None:
+    if beside["fewest_gpus"] is not None:
+        lines.append(f"  On {gpus_text(beside['fewest_gpus'])} something fits.")
+    if beside["fits_with"]:
+        gpus = gpus_text(int(result.layouts.gpus[0]))
+        lines.append(f"  On {gpus} something fits with {', or '.join(beside['fits_with'])}.")
+    if elsewhere := beside["faster_with_any_framework"]:
         gain = 1.0 - elsewhere["step_time_s"] / float(result.step_time_s[found.best[0]])
         other = layout_text(elsewhere["layout"])
-        lines.append(f"  {framework.name} does not by itself run {other}, {gain:.1%} faster (--any-framework).")
-    if better_batch is not None:
-        other, saved = better_batch["global_batch"], better_batch["saves_per_sequence"]
-        lines.append(f"  A batch of {other:,} takes {saved:.1%} less time per sequence: more of the GPUs can share it.")
-    return stacked(*lines, *closing_lines(assumed, accuracy))
+        lines.append(f"  {setup.framework.name} does not by itself run {other}, {gain:.1%} faster (--any-framework).")
+    if better := beside["better_batch"]:
+        batch, saved = better["global_batch"], better["saves_per_sequence"]
+        lines.append(f"  A batch of {batch:,} takes {saved:.1%} less time per sequence: more of the GPUs can share it.")
+    return stacked(*lines, *closing_lines(beside["assumed"], beside["accuracy"]))
 
 
 def lighter_lines(faster_with: Mapping[str, float]) -> list[str]:
@@ -231,7 +222,7 @@ def reason_lines(found: Recommendation) -> list[str]:
 def estimate_view(
     result: Estimate, i: int, model: Transformer, interval_s: tuple[float, float] | None = None,
     assumed: Sequence[str] = (), unlike: str = "",
-) -> RenderableType:  # fmt: skip
+) -> View:  # fmt: skip
     """One layout in full: its line, between which times such steps lie, seconds and bytes by part, what is assumed.
 
     unlike: in what no measured run is like it, if any.
@@ -247,7 +238,7 @@ def estimate_view(
         if size_gib > 0:
             memory.add_row(MEMORY.get(name, name), f"{size_gib:.2f}")
     memory.add_row("peak of the fullest rank", f"{result.memory_bytes[i] / GIB:.2f}", style="bold")
-    head = Text(layout_text(result.layouts.row(i)), style="bold")
+    head = bold(layout_text(result.layouts.row(i)))
     line = _figures_line(result, i, model, "\n  fits: " if result.fits[i] else "\n  DOES NOT FIT: ")
     trust = closed_form_lines(result, i)
     if interval_s is not None:

@@ -3,11 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rich.console import RenderableType
 from rich.text import Text
 
 from planner.base.units import format_seconds
-from planner.report.plain_table import plain_table, stacked
+from planner.report.plain_table import View, bold, plain_table, stacked
 
 WORDS = {
     "products": "matrix products", "other": "norms, activations, copies, loss", "idle": "idle: nothing runs",
@@ -17,14 +16,14 @@ WORDS = {
 }  # fmt: skip
 
 
-def traced_view(record: Mapping[str, Any]) -> RenderableType:
+def traced_view(record: Mapping[str, Any]) -> View:
     """The traces' devices, their mean step beside the prediction, the snapshots."""
-    parts: list[RenderableType] = []
+    parts: list[View] = []
     for trace in record.get("traces", ()):
         parts += ["", *_device(trace)]
     if rows := record.get("step_parts_s"):
         off = record["most_off"]
-        parts += ["", _beside(rows, format_seconds), "", Text("Look at first", style="bold")]
+        parts += ["", _beside(rows, format_seconds), "", bold("Look at first")]
         parts.append(f"  {WORDS.get(off, off)}: {record['may_mean']}")
     for one in record.get("snapshots", ()):
         peaks = f"peak {one['peak_gib']:.2f} GiB, reserved {one['reserved_gib']:.2f} GiB"
@@ -33,13 +32,13 @@ def traced_view(record: Mapping[str, Any]) -> RenderableType:
             table.add_row("elsewhere" if kind == "other" else WORDS.get(kind, kind), f"{size:.2f}")
         for place, size in one["places_gib"].items():
             table.add_row(Text(f"  {place}"), f"{size:.2f}")
-        parts += ["", Text(f"{one['snapshot']}: GPU {one['device']}, {peaks}", style="bold"), table]
+        parts += ["", bold(f"{one['snapshot']}: GPU {one['device']}, {peaks}"), table]
         if rows := one.get("memory_parts_gib"):
             parts += ["", _beside(rows, "{:.2f} GiB".format)]
     return stacked(*parts[1:])
 
 
-def _device(trace: Mapping[str, Any]) -> list[RenderableType]:
+def _device(trace: Mapping[str, Any]) -> list[View]:
     step = trace["step_s"]
     table = plain_table("of a step", "alone", "share", "summed", "operations", numbers=(1, 2, 3, 4))
     for name, (alone, summed, count) in trace["parts"].items():
@@ -51,10 +50,10 @@ def _device(trace: Mapping[str, Any]) -> list[RenderableType]:
     head = f"{trace['trace']}: rank {trace['rank']}, {trace['device']}, {marked}"
     gaps = f"  {trace['gaps']:,.0f} gaps over 10 us a step, the longest {format_seconds(trace['longest_gap_s'])}"
     late = f"  It takes {trace['late']:.0%} longer than the median beside communication: others wait for it."
-    return [Text(head, style="bold"), table, gaps, *([late] if trace["late"] else [])]
+    return [bold(head), table, gaps, *([late] if trace["late"] else [])]
 
 
-def _beside(rows: Mapping[str, Sequence[float]], shown: Callable[[float], str]) -> RenderableType:
+def _beside(rows: Mapping[str, Sequence[float]], shown: Callable[[float], str]) -> View:
     table = plain_table("", "measured", "predicted", "more", numbers=(1, 2, 3))
     for name, (measured, predicted) in rows.items():
         more = ("-" if measured < predicted else "+") + shown(abs(measured - predicted))

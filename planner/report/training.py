@@ -6,11 +6,8 @@ import math
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
-from rich.console import RenderableType
-from rich.text import Text
-
 from planner.base.units import DAY, HOUR, KWH, MINUTE, format_bytes, format_seconds, format_span, gpus_text
-from planner.report.plain_table import plain_table, stacked
+from planner.report.plain_table import View, bold, plain_table, stacked
 from planner.report.records import estimate_record
 from planner.report.tables import layout_text, mfu_text
 
@@ -122,7 +119,7 @@ def goal_lines(case: TrainingCase) -> list[str]:
     return lines + [f"  careful: {w}" for w in case.warnings]
 
 
-def assumption_lines(assumptions: Assumptions) -> RenderableType:
+def assumption_lines(assumptions: Assumptions) -> View:
     """A table of the figures behind the time."""
     figures = assumptions.figures.values()
     rows = ((a.option, "-" if a.value is None else f"{a.value:,.6g}", a.unit, a.source) for a in figures)
@@ -138,13 +135,13 @@ def _interval_lines(run: TrainingTime, factors: Factors) -> list[str]:
     return [text + (f", {count_text(money[0])} to {count_text(money[1])} USD" if math.isfinite(money[0]) else "")]
 
 
-def time_view(plan: TrainingPlan, factors: Factors = None) -> RenderableType:
+def time_view(plan: TrainingPlan, factors: Factors = None) -> View:
     """The time first, then what it is made of, the layout, the laws and every assumption."""
     assumptions, model, cluster = plan.case.assumptions, plan.case.setup.model, plan.case.setup.cluster
     run, result, i = plan.run, plan.found.estimate, plan.best
     never = "never ends: failures leave less than a thousandth of the time to train"
     ends = f"takes {format_seconds(float(run.wall_s[0]))}" if math.isfinite(plan.days) else never
-    lines: list[RenderableType] = [Text(f"Training {ends}", style="bold"), *_interval_lines(run, factors)]
+    lines: list[View] = [bold(f"Training {ends}"), *_interval_lines(run, factors)]
     energy = float(run.energy_j[0]) / KWH / 1000
     interval = float(run.interval_s[0])
     hours = float(run.mtbf_s[0]) / HOUR
@@ -170,7 +167,7 @@ def time_view(plan: TrainingPlan, factors: Factors = None) -> RenderableType:
         f"  layout: {layout_text(result.layouts.row(i))}; {mfu_text(float(result.mfu[i]), model)}, "
         f"{format_bytes(float(result.memory_bytes[i]))} of {format_bytes(cluster.accelerator.memory_bytes)}",
         "",
-        Text("Laws", style="bold"),
+        bold("Laws"),
         *goal_lines(plan.case),
         "",
         assumption_lines(assumptions),
@@ -203,14 +200,15 @@ def fewest_record(found: Fewest, *, days: float | None, max_cost: float | None) 
     }
 
 
-def fewest_view(found: Fewest, factors: Any) -> RenderableType:
+def fewest_view(found: Fewest, factors: Any) -> View:
     """The answer first, then every number that was tried."""
     fits, keeps, limits = found.fits.gpus, found.keeps.gpus, found.limits
-    lines: list[RenderableType] = []
+    lines: list[View] = []
     if limits:
         kept = f"{gpus_text(keeps)} keep{'s' * (keeps == 1)} {limits}; of the numbers tried none below does"
-        lines.append(Text(found.missed or kept, style="bold"))
-    lines.append(Text(f"the fewest GPUs on which a layout fits: {fits:,}", style="" if limits else "bold"))
+        lines.append(bold(found.missed or kept))
+    fit = f"the fewest GPUs on which a layout fits: {fits:,}"
+    lines.append(fit if limits else bold(fit))
     took = found.keeps.days
     if factors is not None and math.isfinite(took):
         span = format_span(*(took * DAY * f for f in factors))
@@ -223,7 +221,7 @@ def fewest_view(found: Fewest, factors: Any) -> RenderableType:
     return stacked(*lines, "", *goal_lines(found.keeps.case))
 
 
-def _table(found: Fewest) -> RenderableType:
+def _table(found: Fewest) -> View:
     """A row for each number of GPUs."""
     priced = any(p is not None and math.isfinite(p.cost_usd) for p in found.tried.values())
     money = ["USD"] * priced

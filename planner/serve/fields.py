@@ -6,8 +6,7 @@ from functools import partial
 from typing import Any
 
 from planner.base.errors import InputError, shown
-from planner.base.units import parse_count, parse_length
-from planner.choices.choice import Choice, parsed
+from planner.choices.choice import Choice, length, parsed, tokens
 from planner.choices.enumerations import Attention, Precision, names
 from planner.choices.table import CHOICES, SETTLED, SHARED
 from planner.exporters.plan_export import TARGETS
@@ -25,7 +24,7 @@ class Field:
     """A field of the question.
 
     among: the names that it may have; None where it is no name. read: the text as an argument of the API.
-    argument: it goes to `planner.recommend` by its name. option: what the command line calls it, unless by its name.
+    option: what the command line calls it, unless by its name.
     """
 
     name: str
@@ -35,9 +34,13 @@ class Field:
     read: Callable[[str], Any] = str
     among: Callable[[], list[str]] | None = None
     default: str = ""
-    argument: bool = True
     option: str = ""
     kind: str = "text"
+
+    @property
+    def argument(self) -> bool:
+        """Whether it goes to `planner.recommend` by its name."""
+        return self.group in (ROOM, MORE)
 
     @property
     def allowed(self) -> str:
@@ -55,14 +58,6 @@ def decimal(name: str, text: str) -> float:
     return parsed(name, text, float, "a number")
 
 
-def _length(text: str) -> int:
-    return parsed("seq_len", text, parse_length, "tokens, such as 4096, 128k or 1M")
-
-
-def _count(text: str) -> float:
-    return parsed("tokens", text, parse_count, "a number of tokens, such as 15T")
-
-
 def _on(text: str) -> bool:
     return text == "on"
 
@@ -74,11 +69,9 @@ def batch_of(said: Mapping[str, str], seq_len: int, gpus: int) -> Any:
 
     Raises InputError if the text is no number, or less than one sequence.
     """
-    of_tokens = said.get("batch_in") == TOKENS
-    if not of_tokens:
-        return parsed("batch", said["batch"], int, "sequences, such as 1024; 4M is a batch in tokens")
-    tokens = parsed("batch", said["batch"], parse_count, "a number of tokens, such as 4M")
-    return batch_of_tokens("batch", tokens, seq_len, gpus)
+    if said.get("batch_in") == TOKENS:
+        return batch_of_tokens("batch", tokens("batch", said["batch"]), seq_len, gpus)
+    return parsed("batch", said["batch"], int, "sequences, such as 1024; 4M is a batch in tokens")
 
 
 ASK, OWN = "The question", "Network, tokens, a model of your own"
@@ -96,23 +89,22 @@ CHANGED = {
 }
 """Figures of a cluster that the page lets one change, as the form calls them."""
 FIELDS: Mapping[str, Field] = {f.name: f for f in (
-    Field(name="model", label="Model", says="", group=ASK, among=model_names, default="llama2-70b", argument=False),
+    Field(name="model", label="Model", says="", group=ASK, among=model_names, default="llama2-70b"),
     Field(name="cluster", label="Cluster", says="", group=ASK,
-          among=partial(profile_names, "clusters"), default="dgx-h100", argument=False),
-    Field(name="gpus", label="GPUs", says="A whole number.", group=ASK, default="256", kind="number", argument=False),
-    Field(name="seq_len", label="Sequence, tokens", says="8192 or 128k; else the model's.", group=ASK, read=_length,
-          argument=False),
-    Field(name="batch", label="Batch per step", says="Such as 1024 sequences, or 4M tokens.", group=ASK, default="1024",
-          argument=False),
-    Field(name="batch_in", label="Batch in", says="", group=ASK, among=lambda: [SEQUENCES, TOKENS], default=SEQUENCES,
-          argument=False),
+          among=partial(profile_names, "clusters"), default="dgx-h100"),
+    Field(name="gpus", label="GPUs", says="A whole number.", group=ASK, default="256", kind="number"),
+    Field(name="seq_len", label="Sequence, tokens", says="8192 or 128k; else the model's.", group=ASK,
+          read=partial(length, "seq_len")),
+    Field(name="batch", label="Batch per step", says="Such as 1024 sequences, or 4M tokens.", group=ASK,
+          default="1024"),
+    Field(name="batch_in", label="Batch in", says="", group=ASK, among=lambda: [SEQUENCES, TOKENS], default=SEQUENCES),
     Field(name="network", label="Network", says="Between nodes, instead of the cluster's own.", group=OWN,
-          among=partial(profile_names, "links"), argument=False),
+          among=partial(profile_names, "links")),
     Field(name="tokens", label="Tokens to train on", says="Such as 15T, for days and dollars; else compute-optimal.",
-          group=OWN, read=_count, argument=False),
+          group=OWN, read=partial(tokens, "tokens")),
     Field(name="config", label="A config.json of Hugging Face, pasted", says="It takes the preset's place.", group=OWN,
-          kind="area", argument=False),
-    *(Field(name=name, label=label, says="", group=FIGURES, kind="decimal", read=partial(decimal, name), argument=False)
+          kind="area"),
+    *(Field(name=name, label=label, says="", group=FIGURES, kind="decimal", read=partial(decimal, name))
       for name, label in CHANGED.items()),
     Field(name="max_memory_gib", label="Most GiB per GPU", says="A cap on predicted memory.", group=ROOM,
           read=partial(decimal, "max_memory_gib"), option="--max-memory"),

@@ -103,12 +103,12 @@ def measured_once(runs: Sequence[MeasuredRun]) -> list[bool]:
     return [first.setdefault(cells, i) == i for i, cells in enumerate(known)]
 
 
-def read_runs(path: Path) -> list[MeasuredRun]:
-    """The runs of a CSV file in the format of `planner validate --help`.
+def read_runs(path: Path, text: str | None = None) -> list[MeasuredRun]:
+    """The runs of a CSV file in the format of `planner validate --help`; text: what it will have, not what it has.
 
     Raises FileFormatError if the file can't be read, a column is missing or unknown, or a cell is of the wrong type.
     """
-    reader = csv.reader(io.StringIO(read_text(path), newline=""))
+    reader = csv.reader(io.StringIO(read_text(path) if text is None else text, newline=""))
     try:
         return _runs(path, reader)
     except csv.Error as error:
