@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from planner.choices.choice import value_text
 from planner.choices.table import CHOICES
 from planner.choices.training import read_training
 from planner.layouts import GradDtype, OptimizerKind
+from planner.question import FIT_CHANCE
 from planner.report.tables import PARTS, lighter_lines
 from planner.search import Recommendation
 from planner.search import recommend as search
@@ -27,7 +29,6 @@ from planner.search.space import allows
 from planner.setup import Setup
 
 if TYPE_CHECKING:
-    from planner.api.plan import Plan
     from planner.step.estimate import Estimate
 
 WORTH_SAYING = 0.995  # of the best step
@@ -42,99 +43,149 @@ LONG, SHORTER = 0.6, 0.8
 MOST_REASONS = 5
 NEAR = 0.25  # of the batch: one as near would be taken in its place
 LEAST = 0.001  # of the step: less is no difference
+EVEN = 0.5  # a layout that is less likely to fit than not is not suggested
 
 
-def faster_elsewhere(setup: Setup, found: Recommendation, free: Sequence[str]) -> LayoutEstimate | None:
-    """The best layout that the framework does not run, with tensor ranks as the best have; None where it gains little.
+@dataclass(frozen=True, repr=False, eq=False)
+class Alternatives:
+    """What lies beside a search's answer; each is searched when it is first asked for.
 
-    free: the choices that the user has not settled.
+    setup, found: the question and its answer. free: the choices that the user has not settled, in which the framework
+    may be left.
     """
-    lacks = {name: None for name in free if getattr(setup.framework.runs, name)}
-    if not lacks or not len(found.best):
+
+    setup: Setup
+    found: Recommendation
+    free: tuple[str, ...] = ()
+
+    @cached_property
+    def elsewhere(self) -> LayoutEstimate | None:
+        """The best layout that the framework does not run, with tensor ranks as the best have; None if it gains little.
+
+        None too where the plainest of the wider search is one that the framework runs.
+        """
+        found, request = self.found, self.found.request
+        lacks = {name: None for name in self.free if getattr(self.setup.framework.runs, name)}
+        if not lacks or not len(found.best):
+            return None
+        only: dict[str, Any] = {**lacks, "tp": tuple(np.unique(found.estimate.layouts.tp[found.best]).tolist())}
+        worth = WORTH_SAYING * self._step_s
+        other = replace(request, fixed=replace(request.fixed, **only))
+        wider = _searched(self.setup, other, plainest=True, reach_s=worth)
+        if wider is None or allows(request.fixed, wider.estimate.layouts.take(wider.best[:1]))[0]:
+            return None
+        best = LayoutEstimate(self.setup, wider.estimate, int(wider.best[0]))
+        return best if best.step_time_s < worth else None
+
+    @cached_property
+    def better_batch(self) -> dict[str, Any] | None:
+        """A batch near the question's that more of the GPUs can share, and what it saves per sequence; None if little.
+
+        Replicas, and tensor ranks and stages beside them, come out of the factors that batch and GPUs have in common:
+        64 GPUs share 50 sequences as two replicas, 48 as sixteen.
+        """
+        found, request = self.found, self.found.request
+        gpus, batch = request.gpus, request.global_batch
+        common = math.gcd(gpus, batch)
+        near = [round(batch / k) * k for k in range(common + 1, gpus + 1) if gpus % k == 0]
+        near = [other for other in near if abs(other - batch) <= NEAR * batch]
+        if not near or not len(found.best):
+            return None
+        other = near[-1]  # which most can share
+        whole = (found.estimate.step_time_s[found.fastest] / batch) * other
+        best = _searched(self.setup, request.sized(gpus, other), reach_s=float(whole))
+        if best is None:
+            return None
+        saved = 1.0 - float(best.estimate.step_time_s[best.fastest] / whole)
+        return {"global_batch": other, "saves_per_sequence": saved} if saved > EQUAL else None
+
+    @cached_property
+    def fewest_gpus(self) -> int | None:
+        """The fewest of 2, 4, 8, ... times the GPUs on which something fits, where nothing fits on these."""
+        request = self.found.request
+        for gpus in () if len(self.found.best) else (request.gpus << k for k in range(1, DOUBLINGS + 1)):
+            if _searched(self.setup, request.sized(gpus, request.global_batch), objective="memory") is not None:
+                return gpus
         return None
-    request, tp = found.request, found.estimate.layouts.tp[found.best]
-    only: dict[str, Any] = {**lacks, "tp": tuple(np.unique(tp).tolist())}
-    worth = WORTH_SAYING * float(found.estimate.step_time_s[found.best[0]])
-    other = replace(request, fixed=replace(request.fixed, **only))
-    wider = _searched(setup, other, plainest=True, reach_s=worth)
-    if wider is None or allows(request.fixed, wider.estimate.layouts.take(wider.best[:1]))[0]:
-        return None  # the plainest of the wider search is one that the framework runs
-    best = LayoutEstimate(setup, wider.estimate, int(wider.best[0]))
-    return best if best.step_time_s < worth else None
 
+    @cached_property
+    def fits_with(self) -> list[str]:
+        """Options with each of which something fits, where nothing does: they take less memory, or leave less free.
 
-def better_batch(setup: Setup, found: Recommendation) -> dict[str, Any] | None:
-    """A batch near the question's that more of the GPUs can share, and what it saves per sequence; None where little.
+        Each alone, else the fewest together; and adapters, where the framework has them.
+        """
+        if len(self.found.best):
+            return []
+        result, miss = self.found.estimate, self.found.nearest_miss
+        likely = 0.0 if miss is None else math.floor(100 * result.fit_chance[miss]) / 100
+        laxer = likely >= EVEN and math.isclose(result.least_chance, FIT_CHANCE)  # else the user settled the room
+        found = [f"--fit-chance {likely:g}"] * laxer
+        request = self.found.request
 
-    Replicas, and tensor ranks and stages beside them, come out of the factors that batch and GPUs have in common: 64
-    GPUs share 50 sequences as two replicas, 48 as sixteen.
-    """
-    request, gpus, batch = found.request, found.request.gpus, found.request.global_batch
-    common = math.gcd(gpus, batch)
-    near = [round(batch / k) * k for k in range(common + 1, gpus + 1) if gpus % k == 0]
-    near = [other for other in near if abs(other - batch) <= NEAR * batch]
-    if not near or not len(found.best):
-        return None
-    other = near[-1]  # which most can share
-    whole = (found.estimate.step_time_s[found.fastest] / batch) * other
-    best = _searched(setup, request.sized(gpus, other), reach_s=float(whole))
-    if best is None:
-        return None
-    saved = 1.0 - float(best.estimate.step_time_s[best.fastest] / whole)
-    return {"global_batch": other, "saves_per_sequence": saved} if saved > EQUAL else None
+        def fits(fixed: Fixed) -> bool:
+            return _searched(self.setup, replace(request, fixed=fixed), objective="memory") is not None
 
+        level: dict[tuple[str, ...], Fixed] = {(): request.fixed}
+        fitting: list[str] = []
+        while level and not fitting:
+            more = [((*said, option), less) for said, fixed in level.items() for option, less in _lighter(fixed)]
+            level = {tuple(sorted(said)): fixed for said, fixed in more}
+            fitting = [" ".join(said) for said, fixed in level.items() if fits(fixed)]
+        adapters = dict(request.fixed.shared) | {"train": read_training(ADAPTERS)}
+        if (
+            not request.fixed.train
+            and _has_adapters(self.setup)
+            and fits(replace(request.fixed, shared=tuple(adapters.items())))
+        ):
+            fitting.append(f"--train {ADAPTERS}")
+        return found + fitting
 
-def fewest_gpus(setup: Setup, request: Request) -> int | None:
-    """The fewest of 2, 4, 8, ... times a question's GPUs on which a layout fits; None where it fits on none."""
-    for gpus in (request.gpus << k for k in range(1, DOUBLINGS + 1)):
-        if _searched(setup, request.sized(gpus, request.global_batch), objective="memory") is not None:
-            return gpus
-    return None
+    @cached_property
+    def faster_with(self) -> dict[str, float]:
+        """Options that take less memory, and the shorter step with each, fastest first, if memory makes the step long.
 
+        It does where a layout over it takes less than `LONG` of the step.
+        """
+        result, request = self.found.estimate, self.found.request
+        if not len(self.found.best) or not np.any(result.step_time_s[~result.fits] < LONG * self._step_s):
+            return {}
+        lighter = {
+            option: _searched(self.setup, replace(request, fixed=fixed), plainest=True, reach_s=SHORTER * self._step_s)
+            for option, fixed in _lighter(request.fixed)
+        }
+        steps = {option: float(x.estimate.step_time_s[x.best[0]]) for option, x in lighter.items() if x is not None}
+        short = {option: step for option, step in steps.items() if step <= SHORTER * self._step_s}
+        return dict(sorted(short.items(), key=lambda item: item[1]))
 
-def fits_with(setup: Setup, request: Request) -> list[str]:
-    """The options that take less memory with each of which a layout fits, where none does without.
+    @property
+    def _step_s(self) -> float:
+        """The step of the layout to run."""
+        return float(self.found.estimate.step_time_s[self.found.best[0]])
 
-    Each alone, else the fewest together; and adapters, where the framework has them.
-    """
+    @property
+    def reasons(self) -> list[str]:
+        """What options that take less memory bring, then the best change of each choice, or pair of degrees: sentences.
 
-    def fits(fixed: Fixed) -> bool:
-        return _searched(setup, replace(request, fixed=fixed), objective="memory") is not None
-
-    level: dict[tuple[str, ...], Fixed] = {(): request.fixed}
-    found: list[str] = []
-    while level and not found:
-        more = [((*said, option), less) for said, fixed in level.items() for option, less in _lighter(fixed)]
-        level = {tuple(sorted(said)): fixed for said, fixed in more}
-        found = [" ".join(said) for said, fixed in level.items() if fits(fixed)]
-    adapters = dict(request.fixed.shared) | {"train": read_training(ADAPTERS)}
-    if (
-        not request.fixed.train
-        and _has_adapters(setup)
-        and fits(replace(request.fixed, shared=tuple(adapters.items())))
-    ):
-        found.append(f"--train {ADAPTERS}")
-    return found
-
-
-def faster_with(setup: Setup, found: Recommendation) -> dict[str, float]:
-    """Options that take less memory, and the shorter step with each, fastest first, where memory makes the step long.
-
-    It does where a layout over it takes less than `LONG` of the step.
-    """
-    if not len(found.best):
-        return {}
-    result, request = found.estimate, found.request
-    best = float(result.step_time_s[found.best[0]])
-    if not np.any(result.step_time_s[~result.fits] < LONG * best):
-        return {}
-    lighter = {
-        option: _searched(setup, replace(request, fixed=fixed), plainest=True, reach_s=SHORTER * best)
-        for option, fixed in _lighter(request.fixed)
-    }
-    steps = {option: float(x.estimate.step_time_s[x.best[0]]) for option, x in lighter.items() if x is not None}
-    short = {option: step for option, step in steps.items() if step <= SHORTER * best}
-    return dict(sorted(short.items(), key=lambda item: item[1]))
+        The fastest change comes first.
+        """
+        found = self.found
+        if not len(found.best):
+            return []
+        best = found.estimate.take(found.best[:1])
+        changed = one_change(self.setup, best.layouts, found.request.fixed, found.request.attention.name.lower())
+        if changed is None:
+            return []
+        row = best.layouts.row(0)
+        said = [{k: v for k, v in change.items() if not CHOICES[k].follows} or change for change in changed.changes]
+        nearest: dict[tuple[str, ...], tuple[float, int]] = {}
+        for i, change in enumerate(said):
+            share = float(changed.estimate.step_time_s[i] / best.step_time_s[0]) - 1.0
+            told = abs(share) >= LEAST if changed.estimate.fits[i] else share < -EQUAL
+            asked_for = found.request.fixed.offload or "offload_optimizer" not in change
+            if told and asked_for and not change.keys() & {"grad_dtype", "attention"}:
+                nearest[tuple(change)] = min(nearest.get(tuple(change), (np.inf, i)), (share, i))
+        nearest_first = sorted(nearest.values())[:MOST_REASONS]
+        return lighter_lines(self.faster_with) + [_sentence(best, changed, i, said[i], row) for _, i in nearest_first]
 
 
 def _has_adapters(setup: Setup) -> bool:
@@ -164,31 +215,6 @@ def _lighter(fixed: Fixed) -> Iterator[tuple[str, Fixed]]:
             yield option, replace(fixed, shared=tuple((shared | {name: value}).items()))
     if not fixed.offload:
         yield "--allow-offload", replace(fixed, offload=True)
-
-
-def reasons(plan: Plan) -> list[str]:
-    """What options that take less memory bring, then the best change of each choice, or pair of degrees: sentences.
-
-    The fastest change comes first.
-    """
-    found = plan.found
-    if not len(found.best):
-        return []
-    best = found.estimate.take(found.best[:1])
-    changed = one_change(plan.setup, best.layouts, found.request.fixed, found.request.attention.name.lower())
-    if changed is None:
-        return []
-    row = best.layouts.row(0)
-    said = [{k: v for k, v in change.items() if not CHOICES[k].follows} or change for change in changed.changes]
-    nearest: dict[tuple[str, ...], tuple[float, int]] = {}
-    for i, change in enumerate(said):
-        share = float(changed.estimate.step_time_s[i] / best.step_time_s[0]) - 1.0
-        told = abs(share) >= LEAST if changed.estimate.fits[i] else share < -EQUAL
-        asked_for = found.request.fixed.offload or "offload_optimizer" not in change
-        if told and asked_for and not change.keys() & {"grad_dtype", "attention"}:
-            nearest[tuple(change)] = min(nearest.get(tuple(change), (np.inf, i)), (share, i))
-    nearest_first = sorted(nearest.values())[:MOST_REASONS]
-    return lighter_lines(plan.faster_with) + [_sentence(best, changed, i, said[i], row) for _, i in nearest_first]
 
 
 def _sentence(best: Estimate, changed: Changed, i: int, said: dict[str, Any], row: dict[str, Any]) -> str:

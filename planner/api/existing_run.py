@@ -27,15 +27,9 @@ from planner.step.timeline.timed import timed_estimate
 WORTH_IT = 0.005
 
 
-def review_megatron(
-    text: str, cluster: str, *, model: str | None, network: str | None, framework: str | None, gpus: int | None,
-    vocab: int | None, attention: str | None,
-) -> Answer:  # fmt: skip
-    """A run of Megatron-LM, from the text of its arguments. Raises as `planner.imports.megatron.megatron_run`."""
-    run = run_of_megatron(
-        text, cluster, network=network, framework=framework, gpus=gpus, model=model, vocab=vocab, attention=attention
-    )
-    return _answer(run, get_target("megatron"))
+def review_megatron(text: str, cluster: str, **known: Any) -> Answer:
+    """A run of Megatron-LM, from the text of its arguments; known: as `run_of_megatron` takes it, and raises."""
+    return _answer(run_of_megatron(text, cluster, **known), get_target("megatron"))
 
 
 def run_of_megatron(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,51 +11,47 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from planner.api.alternatives import better_batch, faster_elsewhere, faster_with, fewest_gpus, fits_with
+from planner.api.alternatives import Alternatives
 from planner.api.anchored import anchor_entry, anchor_lines, next_lines, next_record, trust
 from planner.api.answer import Answer, Shown
 from planner.api.layout_estimate import LayoutEstimate
 from planner.base.errors import InputError, LayoutError
 from planner.base.files import check_writable, write_text
 from planner.base.units import GIB, format_seconds
-from planner.question import FIT_CHANCE
 from planner.report import records, tables
 from planner.report.difference import why_record, why_view
 from planner.report.plain_table import View
 from planner.report.plots import draw_layouts, draw_plan
 from planner.report.records import layout_frame
-from planner.search import Recommendation
 from planner.search.scan import every_estimate
 from planner.search.why import parse_wanted, why_not
-from planner.setup import Setup
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
-EVEN = 0.5
-"""A layout that is less likely to fit than not is not suggested."""
-
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Plan(Shown, Sequence[LayoutEstimate]):
+class Plan(Shown, Alternatives, Sequence[LayoutEstimate]):
     """A sequence of the best layouts: the one to run, then by their step; empty where nothing fits in memory.
 
     Prints as `planner recommend` does; in a notebook, as tables.
 
     Attributes:
         setup: model, cluster and framework.
-        gpus: accelerators to use.
-        batch: sequences per optimizer step.
         found: the layouts that mattered in the search, with indices into them.
         free: the choices in which the framework may be left, to find what is faster elsewhere.
     """
 
-    setup: Setup
-    gpus: int
-    batch: int
-    found: Recommendation
-    free: tuple[str, ...] = ()
+    @property
+    def gpus(self) -> int:
+        """Accelerators to use."""
+        return self.found.request.gpus
+
+    @property
+    def batch(self) -> int:
+        """Sequences per optimizer step."""
+        return self.found.request.global_batch
 
     def _at(self, row: Any) -> LayoutEstimate:
         return LayoutEstimate(self.setup, self.found.estimate, int(row))
@@ -87,36 +82,6 @@ class Plan(Shown, Sequence[LayoutEstimate]):
     def nearest_miss(self) -> LayoutEstimate | None:
         """The layout over memory that exceeds it least, None where all fit."""
         return None if self.found.nearest_miss is None else self._at(self.found.nearest_miss)
-
-    @cached_property
-    def elsewhere(self) -> LayoutEstimate | None:
-        """A faster layout that the framework does not run, if there is one: searched when first asked for."""
-        return faster_elsewhere(self.setup, self.found, self.free)
-
-    @cached_property
-    def better_batch(self) -> dict[str, Any] | None:
-        """A batch near the one asked that more of the GPUs can share, if it saves much: searched when asked for."""
-        return better_batch(self.setup, self.found)
-
-    @cached_property
-    def fewest_gpus(self) -> int | None:
-        """The fewest of 2, 4, 8, ... times the GPUs on which something fits, where nothing fits on these."""
-        return None if len(self) else fewest_gpus(self.setup, self.found.request)
-
-    @cached_property
-    def fits_with(self) -> list[str]:
-        """Options with each of which something fits, where nothing does: they take less memory, or leave less free."""
-        if len(self):
-            return []
-        result, miss = self.found.estimate, self.found.nearest_miss
-        likely = 0.0 if miss is None else math.floor(100 * result.fit_chance[miss]) / 100
-        laxer = likely >= EVEN and math.isclose(result.least_chance, FIT_CHANCE)  # else the user settled the room
-        return [f"--fit-chance {likely:g}"] * laxer + fits_with(self.setup, self.found.request)
-
-    @cached_property
-    def faster_with(self) -> dict[str, float]:
-        """Options that take less memory and the step's seconds with each, where memory makes it long: searched."""
-        return faster_with(self.setup, self.found)
 
     @property
     def searched(self) -> int:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner import __version__
-from planner.api.alternatives import reasons
 from planner.api.anchored import interval_s, trust
 from planner.api.training import MOST_GPUS
 from planner.base.errors import LayoutError
@@ -77,7 +76,7 @@ def gather_report(
         trust=trust(setup),
         curve=curve,
         answers=[answer.to_dict() for answer in answers],
-        reasons=[] if brief else reasons(plan),
+        reasons=[] if brief else plan.reasons,
         exports=[] if brief else exported(plan),
     )
 

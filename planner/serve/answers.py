@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from planner.api.alternatives import reasons
 from planner.api.plan import Plan
 from planner.api.reports import exported, gather_report
 from planner.base.errors import InputError, PlannerError, shown
@@ -62,7 +61,7 @@ def why(planned: Planned, *, wanted: str) -> str:
 
 def beside(planned: Planned) -> str:
     """The parts that take searches of their own: costs of the nearest other decisions, a sentence each; exports."""
-    return _json({"reasons": reasons(planned.plan), "exports": exported(planned.plan)})
+    return _json({"reasons": planned.plan.reasons, "exports": exported(planned.plan)})
 
 
 def timeline(planned: Planned, *, row: str) -> str:

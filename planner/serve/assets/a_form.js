@@ -44,7 +44,7 @@ function choiceField(f) {
         placeholder: f.values.length ? f.values.slice(0, 2).join(",") : "such as 4,8",
       });
   value.id = `field-${f.name}`;
-  const node = el("fieldset", { class: "field" }, el("legend", null, f.label), el("div", null, mode, value), list, el("p", { class: "says" }, f.says));
+  const node = el("fieldset.field", el("legend", f.label), el("div", mode, value), list, el("p.says", f.says));
   const show = () => { value.hidden = !mode.value; };
   mode.addEventListener("input", () => { show(); if (mode.value && !value.value) value.focus(); });
   return {
@@ -59,7 +59,7 @@ function choiceField(f) {
 }
 
 function plainField(f) {
-  const id = `field-${f.name}`, says = f.says || f.kind === "decimal" ? el("p", { class: "says", id: `says-${f.name}` }, f.says) : null;
+  const id = `field-${f.name}`, says = f.says || f.kind === "decimal" ? el("p.says", { id: `says-${f.name}` }, f.says) : null;
   const node = control(f, f.kind, { id, "aria-describedby": says ? says.id : null });
   const flag = f.kind === "flag";
   const label = el("label", { for: id }, flag ? [node, f.label] : f.label);
@@ -86,8 +86,8 @@ function drawForm(changed) {
   for (const f of FIELDS) Controls.set(f.name, f.kind === "choice" ? choiceField(f) : plainField(f));
   const narrow = matchMedia("(max-width: 880px)").matches;
   put("form", FORM.groups.map((group, i) =>
-    el("details", { open: i === 0 || (group.title === "Memory" && !narrow) }, el("summary", null, group.title), el("div", { class: "fields" }, group.fields.map((f) => Controls.get(f.name).node))),
-  ), el("div", { class: "buttons" }, el("button", { type: "button", onclick: () => { history.replaceState(null, "", "#"); showState(); changed(0); } }, "Start anew")));
+    el("details", { open: i === 0 || (group.title === "Memory" && !narrow) }, el("summary", group.title), el("div.fields", group.fields.map((f) => Controls.get(f.name).node))),
+  ), el("div.buttons", button("Start anew", () => { history.replaceState(null, "", "#"); showState(); changed(0); })));
   byId("form").addEventListener("submit", (e) => { e.preventDefault(); readForm(); changed(0); });
   byId("form").addEventListener("input", (e) => { readForm(); changed(e.target.matches("select, [type=checkbox]") ? 0 : 250); });
 }

@@ -94,20 +94,20 @@ const drawTimeline = timeline;
 timeline = () => {
   if (wanted) return drawTimeline();
   const show = () => { wanted = true; drawTimeline(); };
-  put("timeline-body", el("p", { class: "lead" }, "The simulator's exact timeline of the layout shown."), el("button", { type: "button", onclick: show }, "Draw the timeline"));
+  put("timeline-body", el("p.lead", "The simulator's exact timeline of the layout shown."), button("Draw the timeline", show));
 };
 
 function sameElsewhere() {
   const block = (title, text) => {
     const pre = el("pre", { tabindex: 0, "aria-label": title }, text);
-    return [el("h3", null, title), el("div", { class: "buttons" }, el("button", { type: "button", onclick: (e) => copy(text, e.currentTarget, pre) }, `Copy ${title.toLowerCase()}`)), pre];
+    return [el("h3", title), el("div.buttons", button(`Copy ${title.toLowerCase()}`, (e) => copy(text, e.currentTarget, pre))), pre];
   };
-  const whole = el("button", { type: "button", onclick: () => {
+  const whole = button("Save the report (HTML, takes seconds)", () => {
     whole.disabled = true;
     post("/report", { question: { ...State.texts } }).then((x) => save("report.html", x.html)).catch((error) => tell(error.message, true)).finally(() => { whole.disabled = false; });
-  } }, "Save the report (HTML, takes seconds)");
-  const link = el("button", { type: "button", onclick: (e) => copy(location.href, e.currentTarget, byId("title")) }, "Copy a link to this plan");
+  });
+  const link = button("Copy a link to this plan", (e) => copy(location.href, e.currentTarget, byId("title")));
   put("same-body",
-    State.texts.config ? el("p", { class: "note" }, "Save the pasted configuration as config.json first.") : null,
-    block("Command", DATA.command), block("Python", DATA.python), el("div", { class: "buttons" }, link, whole));
+    State.texts.config ? el("p.note", "Save the pasted configuration as config.json first.") : null,
+    block("Command", DATA.command), block("Python", DATA.python), el("div.buttons", link, whole));
 }

@@ -7,24 +7,24 @@ function drawPin() {
     const f = by_name.get(name), id = `pin-${name}`;
     const node = f.values.length ? el("select", { id }, option("", "any"), f.values.map((v) => option(v))) : el("input", { id, type: "number", min: 0, step: 1 });
     Pins.set(name, node);
-    return el("div", { class: "field" }, el("label", { for: id }, f.label), node);
+    return el("div.field", el("label", { for: id }, f.label), node);
   });
   const text = el("textarea", { id: "pin-text", rows: 3, spellcheck: "false", placeholder: "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 4 …" });
-  const notes = el("ul", { class: "plain note" });
+  const notes = el("ul.plain.note");
   const take = () =>
     post("/taken", { question: { ...State.texts }, text: text.value }).then((x) => {
-      notes.replaceChildren(...x.notes.map((n) => el("li", null, n)));
+      notes.replaceChildren(...x.notes.map((n) => el("li", n)));
       pin(x.wanted);
-    }).catch((error) => notes.replaceChildren(el("li", { class: "state fault" }, error.message)));
+    }).catch((error) => notes.replaceChildren(el("li.state.fault", error.message)));
   put("pin-form",
-    el("div", { class: "row" }, fields),
-    el("details", null, el("summary", null, "From my configuration"),
-      el("div", { class: "field" }, el("label", { for: "pin-text" }, "Megatron-LM's arguments or launch script, DeepSpeed's JSON, or torchtitan's TOML"), text),
-      el("button", { type: "button", onclick: take }, "Take its layout"), notes),
-    el("div", { class: "buttons" },
+    el("div.row", fields),
+    el("details", el("summary", "From my configuration"),
+      el("div.field", el("label", { for: "pin-text" }, "Megatron-LM's arguments or launch script, DeepSpeed's JSON, or torchtitan's TOML"), text),
+      button("Take its layout", take), notes),
+    el("div.buttons",
       el("button", { type: "submit" }, "Pin this layout"),
-      el("button", { type: "button", onclick: () => pin(wantedOf(Selected.layout)) }, "Pin the layout shown"),
-      el("button", { type: "button", onclick: () => pin("") }, "Unpin")));
+      button("Pin the layout shown", () => pin(wantedOf(Selected.layout))),
+      button("Unpin", () => pin(""))));
   byId("pin-form").addEventListener("submit", (e) => { e.preventDefault(); pin(wantedByHand()); });
 }
 const wantedByHand = () => [...Pins].filter(([, node]) => node.value.trim()).map(([name, node]) => `${name}=${node.value.trim()}`).join(",");
@@ -50,7 +50,7 @@ function whyPinned() {
   byId("pin-answer").classList.add("stale");
   askWhy("/why", { question: { ...State.texts }, wanted: pinned })
     .then((x) => put("pin-answer", whyNodes(x)))
-    .catch((error) => { if (error.name !== "AbortError") put("pin-answer", el("p", { class: "state fault" }, error.message)); else return "later"; })
+    .catch((error) => { if (error.name !== "AbortError") put("pin-answer", el("p.state.fault", error.message)); else return "later"; })
     .then((later) => later || byId("pin-answer").classList.remove("stale"));
 }
 

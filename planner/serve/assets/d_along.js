@@ -2,29 +2,28 @@
 
 const AXES = { gpus: ["GPUs", "GPUs"], batch: ["Batch", "sequences per step"], bandwidth: ["Network", "Gb/s per NIC"] };
 const askAlong = asker();
-const thousands = (x) => x.toLocaleString("en-US", { maximumFractionDigits: 2 });
 
 function along() {
   const told = el("div", { role: "status", "aria-live": "polite" });
   const buttons = Object.entries(AXES).map(([axis, [name]]) =>
-    el("button", { type: "button", id: `along-${axis}`, onclick: () => {
-      told.replaceChildren(el("p", { class: "note" }, "Searching at each point: this takes seconds…"));
+    button(`Along ${axis === "gpus" ? "GPUs" : name.toLowerCase()}`, () => {
+      told.replaceChildren(el("p.note", "Searching at each point: this takes seconds…"));
       askAlong("/along", { question: { ...State.texts }, axis }).then((x) => drawAlong(told, x)).catch((error) => {
-        if (error.name !== "AbortError") told.replaceChildren(el("p", { class: "note" }, error.message));
+        if (error.name !== "AbortError") told.replaceChildren(el("p.note", error.message));
       });
-    } }, `Along ${axis === "gpus" ? "GPUs" : name.toLowerCase()}`));
-  put("along-body", el("div", { class: "buttons" }, buttons), told);
+    }, { id: `along-${axis}` }));
+  put("along-body", el("div.buttons", buttons), told);
 }
 
 function drawAlong(box, { axis, asked, points }) {
   const found = points.filter((p) => !p.none), [name, unit] = AXES[axis];
-  const chart = el("div", { class: "chart" });
+  const chart = el("div.chart");
   const rows = points.map((p) => ({
     attributes: p.x === asked ? { class: "strong" } : null,
     cells: p.none ? [thousands(p.x), "–", "–", "–", p.none] : [thousands(p.x), seconds(p.step_s), thousands(Math.round(p.tokens_per_s_per_gpu)), gib(p.memory_gib), p.text],
   }));
   const cells = table([[unit[0].toUpperCase() + unit.slice(1), "n"], ["Step", "n"], ["Tokens/s per GPU", "n"], ["Memory", "n"], ["Layout", ""]], rows);
-  box.replaceChildren(chart, el("div", { class: "wide", tabindex: 0, role: "region", "aria-label": `The best along ${name}` }, cells));
+  box.replaceChildren(chart, el("div.wide", { tabindex: 0, role: "region", "aria-label": `The best along ${name}` }, cells));
   if (found.length > 1) drawn(chart, (width) => chart.replaceChildren(alongPicture(width, found, asked, unit)));
 }
 

@@ -2,24 +2,32 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
-function fill(node, attributes, children) {
-  for (const [name, value] of Object.entries(attributes || {})) {
+// Makes elements: "p.note" is of a class; attributes, if any, stand before the children, of which null is none.
+const made = (create) => (name, ...parts) => {
+  const [tag, ...classes] = name.split(".");
+  const node = create(tag);
+  if (classes.length) node.setAttribute("class", classes.join(" "));
+  const attributes = parts[0]?.constructor === Object ? parts.shift() : {};
+  for (const [key, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
-    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-    else if (name === "css") for (const [k, v] of Object.entries(value)) node.style.setProperty(k, v);
-    else node.setAttribute(name, value === true ? "" : value);
+    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else if (key === "css") for (const [k, v] of Object.entries(value)) node.style.setProperty(k, v);
+    else node.setAttribute(key, value === true ? "" : value);
   }
-  for (const child of children.flat()) if (child !== null && child !== undefined) node.append(child);
+  for (const child of parts.flat()) if (child !== null && child !== undefined) node.append(child);
   return node;
-}
-const el = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
-const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
+};
+const el = made((tag) => document.createElement(tag));
+const svg = made((tag) => document.createElementNS(SVG, tag));
+const button = (text, act, more) => el("button", { type: "button", onclick: act, ...more }, text);
+const swatch = (paint, text) => el("span", el("i.swatch", { css: { background: `var(--${paint})` } }), text);
 const byId = (id) => document.getElementById(id);
 const put = (id, ...children) =>
   byId(id).replaceChildren(...children.flat().filter((c) => c !== null && c !== undefined));
 
 const fixed = (x, digits) =>
   x.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+const thousands = (x) => x.toLocaleString("en-US", { maximumFractionDigits: 2 });
 const digits4 = (x) => (Math.abs(x) >= 1000 ? fixed(x, 0) : String(Number(x.toPrecision(4))));
 const percent = (x, digits = 1) => `${fixed(100 * x, digits)}\u00a0%`;
 const gib = (x) => `${fixed(x, 2)}\u00a0GiB`;
@@ -47,11 +55,8 @@ function count(x) {
 
 // A table: columns are [heading, "n" for numbers]; cells are text or nodes.
 function table(columns, rows, attributes) {
-  const head = el(
-    "tr",
-    null,
-    columns.map(([name, kind]) => (name ? el("th", { scope: "col", class: kind }, name) : el("td", { class: kind }))),
-  );
+  const headed = ([name, kind]) => (name ? el("th", { scope: "col", class: kind }, name) : el("td", { class: kind }));
+  const head = el("tr", columns.map(headed));
   const body = rows.map((row) =>
     el(
       "tr",
@@ -59,11 +64,11 @@ function table(columns, rows, attributes) {
       row.cells.map((cell, i) => el("td", { class: columns[i][1] }, cell === null ? "–" : cell)),
     ),
   );
-  return el("table", attributes, el("thead", null, head), el("tbody", null, body));
+  return el("table", attributes, el("thead", head), el("tbody", body));
 }
 
-const scrolling = (...inside) => el("div", { class: "wide", tabindex: 0 }, inside);
-const folded = (line, ...inside) => el("details", { class: "table" }, el("summary", null, line), inside);
+const scrolling = (...inside) => el("div.wide", { tabindex: 0 }, inside);
+const folded = (line, ...inside) => el("details.table", el("summary", line), inside);
 
 const Tip = {
   show(text, x, y) {
@@ -134,11 +139,11 @@ const picture = (width, height, role, label) =>
   svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role, "aria-label": label });
 const caption = (x, y, text, anchor = "middle", more = {}) => svg("text", { x, y, "text-anchor": anchor, ...more }, text);
 const gridAtX = (x, top, bottom, text) => [
-  svg("line", { class: "grid", x1: x, x2: x, y1: top, y2: bottom }),
+  svg("line.grid", { x1: x, x2: x, y1: top, y2: bottom }),
   caption(x, bottom + 17, text),
 ];
 const gridAtY = (y, left, right, text) => [
-  svg("line", { class: "grid", x1: left, x2: right, y1: y, y2: y }),
+  svg("line.grid", { x1: left, x2: right, y1: y, y2: y }),
   caption(left - 8, y + 4, text, "end"),
 ];
 // A line through points [x, y], and one of them: its ring, what a finger can hit, and its text on it and for who can't see.
@@ -152,10 +157,10 @@ const through = (points) =>
 const dot = (x, y, text, ring) =>
   Tip.on(
     svg(
-      "g",
-      { class: "point", tabindex: 0, role: "img", "aria-label": text().replaceAll("\n", ", "), transform: `translate(${x} ${y})` },
+      "g.point",
+      { tabindex: 0, role: "img", "aria-label": text().replaceAll("\n", ", "), transform: `translate(${x} ${y})` },
       svg("circle", { r: 13, fill: "transparent" }),
-      svg("circle", { class: "ring", r: 5, fill: "var(--page)", stroke: "var(--accent)", "stroke-width": 2, ...ring }),
+      svg("circle.ring", { r: 5, fill: "var(--page)", stroke: "var(--accent)", "stroke-width": 2, ...ring }),
     ),
     text,
   );

@@ -32,13 +32,7 @@ function load(data) {
 const mfu = (x) => percent(MFU_SHARE * x.mfu);
 
 const figure = (name, value, more) =>
-  el(
-    "div",
-    { class: "figure" },
-    el("div", { class: "name" }, name),
-    el("div", { class: "value" }, value),
-    el("div", { class: "more" }, more),
-  );
+  el("div.figure", el("div.name", name), el("div.value", value), el("div.more", more));
 
 function intervalText(x) {
   if (!x.interval_s) return "no measured runs to tell";
@@ -62,10 +56,10 @@ function others() {
   const line = ([x, i]) => {
     const named = x.roles.filter((r) => r === "fastest" || r === "roomiest").map((r) => ROLES[r][0]).join(", "),
       slower = x.step_s / LAYOUTS[BEST].step_s - 1;
-    return el("li", null, `${named}: `, el("button", { type: "button", class: "link mono", onclick: () => Selected.choose(i) }, x.text),
+    return el("li", `${named}: `, button(x.text, () => Selected.choose(i), { class: "link mono" }),
       `, ${percent(Math.abs(slower))} ${slower < 0 ? "faster" : "slower"}, ${gib(x.memory_gib)}, fits in ${x.fit_chance}.`);
   };
-  return all.length ? [el("h3", null, "Or"), el("ul", null, all.map(line))] : null;
+  return all.length ? [el("h3", "Or"), el("ul", all.map(line))] : null;
 }
 
 function answer() {
@@ -73,7 +67,7 @@ function answer() {
   put("answer-layout", BEST >= 0 ? LAYOUTS[BEST].text : "");
   put(
     "asked",
-    DATA.asked.map(([name, value]) => el("div", null, el("dt", null, name), el("dd", null, value))),
+    DATA.asked.map(([name, value]) => el("div", el("dt", name), el("dd", value))),
   );
   if (BEST >= 0) {
     const x = LAYOUTS[BEST];
@@ -94,12 +88,8 @@ function answer() {
   put(
     "reasons",
     others(),
-    el("h3", null, "Why"),
-    el(
-      "ul",
-      null,
-      [...ahead(), ...DATA.why].map((line) => el("li", null, line.replaceAll(" %", "\u00a0%"))),
-    ),
+    el("h3", "Why"),
+    el("ul", [...ahead(), ...DATA.why].map((line) => el("li", line.replaceAll(" %", "\u00a0%")))),
   );
 }
 
@@ -111,13 +101,12 @@ function selectionBar() {
     const x = Selected.layout;
     const slower = x.step_s / LAYOUTS[BEST].step_s - 1;
     bar.replaceChildren(
-      el("span", null, "Shown: ", el("span", { class: "mono" }, x.text)),
+      el("span", "Shown: ", el("span.mono", x.text)),
       el(
         "span",
-        null,
         `${seconds(x.step_s)}, ${percent(Math.abs(slower))} ${slower < 0 ? "faster" : "slower"} than recommended`,
       ),
-      el("button", { type: "button", onclick: () => Selected.choose(BEST) }, "Back to the recommended"),
+      button("Back to the recommended", () => Selected.choose(BEST)),
     );
   });
 }
@@ -190,26 +179,19 @@ const ROLES = {
 };
 function details() {
   Selected.follow(() => {
-    if (!LAYOUTS.length) return put("details", el("p", null, "No layout to show."));
+    if (!LAYOUTS.length) return put("details", el("p", "No layout to show."));
     const x = Selected.layout;
     const tags = x.roles.map((r) => el("span", { class: `tag ${ROLES[r][1] || ""}` }, ROLES[r][0]));
-    tags.push(x.fits ? el("span", { class: "tag" }, `Fits in ${x.fit_chance}`) : el("span", { class: "tag bad" }, "Does not fit"));
+    tags.push(x.fits ? el("span.tag", `Fits in ${x.fit_chance}`) : el("span.tag.bad", "Does not fit"));
     put(
       "details",
-      el("p", { class: "layout" }, x.text),
-      el("div", { class: "tags" }, tags),
+      el("p.layout", x.text),
+      el("div.tags", tags),
       el(
         "p",
-        null,
         `${seconds(x.step_s)} per step (80 %: ${intervalText(x)}), ${MFU_NAME} ${mfu(x)}, ${digits4(x.tokens_per_s_per_gpu)} tokens/s/GPU, ${gib(x.memory_gib)} of ${gib(DATA.capacity_gib)}.`,
       ),
-      el(
-        "dl",
-        { class: "meaning" },
-        meaning(x)
-          .map(([name, text]) => [el("dt", null, name), el("dd", null, text)])
-          .flat(),
-      ),
+      el("dl.meaning", meaning(x).map(([name, text]) => [el("dt", name), el("dd", text)]).flat()),
     );
   });
 }

@@ -106,9 +106,8 @@ function drawFront(width) {
 function frontPoint(x, i, at, up, all) {
   const on = i === Selected.index;
   const node = svg(
-    "g",
+    "g.point",
     {
-      class: "point",
       transform: `translate(${at} ${up})`,
       role: "button",
       tabindex: on || (!all.some(([, j]) => j === Selected.index) && i === all[0][1]) ? 0 : -1,
@@ -117,7 +116,7 @@ function frontPoint(x, i, at, up, all) {
       "data-layout": i,
     },
     svg("circle", { r: 13, fill: "transparent" }),
-    svg("circle", { class: "ring", r: 12, fill: "none", stroke: on ? "var(--ink)" : "none", "stroke-width": 2 }),
+    svg("circle.ring", { r: 12, fill: "none", stroke: on ? "var(--ink)" : "none", "stroke-width": 2 }),
     mark(x),
   );
   const choose = (j) => {
@@ -153,7 +152,6 @@ function frontLegend() {
   const item = (roles, fits, text) =>
     el(
       "span",
-      null,
       svg(
         "svg",
         { width: 18, height: 18, viewBox: "-9 -9 18 18", "aria-hidden": "true" },
@@ -164,18 +162,14 @@ function frontLegend() {
   const has = (test) => LAYOUTS.some(test);
   const range = frontRange();
   const zoom = (label, near) =>
-    el(
-      "button",
-      {
-        type: "button",
-        "aria-pressed": String(Front.near === near),
-        onclick: () => {
-          Front.near = near;
-          frontLegend();
-          Front.redraw();
-        },
-      },
+    button(
       label,
+      () => {
+        Front.near = near;
+        frontLegend();
+        Front.redraw();
+      },
+      { "aria-pressed": String(Front.near === near) },
     );
   put(
     "front-legend",
@@ -183,19 +177,19 @@ function frontLegend() {
     has((x) => x.roles.includes("front")) ? item(["front"], true, "on the front") : null,
     has((x) => x.roles.includes("top") && !x.roles.includes("front")) ? item(["top"], true, "nearly as fast") : null,
     has((x) => !x.fits) ? item(["miss"], false, "does not fit") : null,
-    !DATA.cloud.length ? null : el(
-      "span",
-      null,
-      el("i", {
-        class: "swatch",
-        css: { background: "var(--wait)", opacity: ".5", width: "7px", height: "7px", "border-radius": "9px" },
-      }),
-      `others, a few of ${DATA.searched.toLocaleString("en-US")}`,
-    ),
+    !DATA.cloud.length
+      ? null
+      : el(
+          "span",
+          el("i.swatch", {
+            css: { background: "var(--wait)", opacity: ".5", width: "7px", height: "7px", "border-radius": "9px" },
+          }),
+          `others, a few of ${thousands(DATA.searched)}`,
+        ),
     range.split
       ? el(
-          "div",
-          { class: "buttons", role: "group", "aria-label": "Range" },
+          "div.buttons",
+          { role: "group", "aria-label": "Range" },
           zoom("Within twice the fastest", true),
           zoom("All", false),
         )
@@ -219,7 +213,7 @@ function frontTable() {
         LAYOUTS.map((x, i) => ({
           attributes: { class: i === Selected.index ? "on" : null },
           cells: [
-            el("button", { type: "button", class: "link mono", onclick: () => Selected.choose(i) }, x.text),
+            button(x.text, () => Selected.choose(i), { class: "link mono" }),
             seconds(x.step_s),
             intervalText(x),
             mfu(x),
@@ -228,11 +222,10 @@ function frontTable() {
           ],
         })),
       ),
-      DATA.counted.map((line) => el("p", { class: "note" }, line.replaceAll(" %", "\u00a0%"))),
+      DATA.counted.map((line) => el("p.note", line.replaceAll(" %", "\u00a0%"))),
       DATA.front_points > LAYOUTS.filter((x) => x.roles.includes("front")).length
         ? el(
-            "p",
-            { class: "note" },
+            "p.note",
             `The front has ${DATA.front_points} layouts; those shown lie evenly along it, both ends among them.`,
           )
         : null,

@@ -68,9 +68,9 @@ const memoryParts = (x) =>
 const compared = () => (BEST >= 0 && Selected.index !== BEST ? LAYOUTS[BEST] : null);
 
 function stacks(parts, x, other, whole) {
-  const recommended = other && el("p", { class: "who" }, `thin: the recommended ${other.text}`);
+  const recommended = other && el("p.who", `thin: the recommended ${other.text}`);
   const thin = other && [stacked(parts(other), whole, true), recommended];
-  return el("div", { class: "stacks" }, stacked(parts(x), whole, false), thin);
+  return el("div.stacks", stacked(parts(x), whole, false), thin);
 }
 
 function timeBars() {
@@ -90,18 +90,10 @@ function timeBars() {
       "time-bars",
       stacks(byFamily, x, other, whole),
       el(
-        "div",
-        { class: "legend" },
+        "div.legend",
         sums
           .filter(([, , v]) => v > LEAST * x.step_s)
-          .map(([f, label, v]) =>
-            el(
-              "span",
-              null,
-              el("i", { class: "swatch", css: { background: `var(--${f})` } }),
-              `${label} ${percent(v / x.step_s)}`,
-            ),
-          ),
+          .map(([f, label, v]) => swatch(f, `${label} ${percent(v / x.step_s)}`)),
       ),
       partsTable("part of the step", "seconds", timeParts(x), other ? timeParts(other) : null, {
         label: "step",
@@ -122,8 +114,7 @@ function memoryBars() {
       "memory-bars",
       stacks(memoryParts, x, other, whole),
       el(
-        "p",
-        { class: "note" },
+        "p.note",
         `The whole bar is ${gib(whole)}${whole === DATA.capacity_gib ? ", the GPU's memory" : ""}; ${free >= 0 ? `${gib(free)} free` : `${gib(-free)} too much`}.`,
       ),
       partsTable("fullest rank", "GiB", memoryParts(x), other ? memoryParts(other) : null, {

@@ -62,14 +62,14 @@ function timelineEvents(canvas) {
 
 function timelineNotes(t) {
   const notes = [
-    `${seconds(t.step_s)} per step by the exact simulation of ${t.operations.toLocaleString("en-US")} operations on ${t.ranks} pipeline rank${t.ranks === 1 ? "" : "s"} (${t.schedule}).`,
+    `${seconds(t.step_s)} per step by the exact simulation of ${thousands(t.operations)} operations on ${t.ranks} pipeline rank${t.ranks === 1 ? "" : "s"} (${t.schedule}).`,
   ];
   if (t.steps > 1) notes.push(`The pipeline is never drained: ${t.steps} steps are shown.`);
   if (t.rows.length < t.ranks) notes.push(`${t.rows.length} of the ranks are drawn, the first and the last.`);
   if (t.cut !== t.left_out) notes.push("Drawn are the first and the last micro-batches; Whole step shows the others.");
   else if (t.cut)
     notes.push(
-      `${t.shown.toLocaleString("en-US")} operations are drawn, those that begin and end the step; hatched, the middle from ${seconds((t.cut[0] * t.end_s) / t.ticks)} to ${seconds((t.cut[1] * t.end_s) / t.ticks)} is left out to keep this file small.`,
+      `${thousands(t.shown)} operations are drawn, those that begin and end the step; hatched, the middle from ${seconds((t.cut[0] * t.end_s) / t.ticks)} to ${seconds((t.cut[1] * t.end_s) / t.ticks)} is left out to keep this file small.`,
     );
   return notes;
 }
@@ -89,21 +89,21 @@ let timelineOf = null;
 
 function timeline() {
   const canvas = el("canvas", { tabindex: 0, role: "img" });
-  const box = el("div", { class: "chart" }, canvas),
-    notes = el("p", { class: "lead" }),
-    keys = el("div", { class: "legend" }),
+  const box = el("div.chart", canvas),
+    notes = el("p.lead"),
+    keys = el("div.legend"),
     ranks = scrolling();
-  const button = (label, name, act) => el("button", { type: "button", "aria-label": name, onclick: act }, label);
+  const named = (label, name, act) => button(label, act, { "aria-label": name });
   const controls = el(
-    "div",
-    { class: "buttons", role: "group", "aria-label": "Zoom of the timeline" },
-    button("+", "Zoom in", () => Timeline.zoom(2)),
-    button("−", "Zoom out", () => Timeline.zoom(0.5)),
-    button("◀", "Earlier", () => Timeline.pan(-0.4)),
-    button("▶", "Later", () => Timeline.pan(0.4)),
-    button("First and last", "Show the first and last micro-batches", () => whole(true)),
-    button("Whole step", "Show the whole step", () => whole(false)),
-    el("span", { class: "note" }, "or drag, pinch, Ctrl + wheel, double click; keys + − 0 ◀ ▶"),
+    "div.buttons",
+    { role: "group", "aria-label": "Zoom of the timeline" },
+    named("+", "Zoom in", () => Timeline.zoom(2)),
+    named("−", "Zoom out", () => Timeline.zoom(0.5)),
+    named("◀", "Earlier", () => Timeline.pan(-0.4)),
+    named("▶", "Later", () => Timeline.pan(0.4)),
+    named("First and last", "Show the first and last micro-batches", () => whole(true)),
+    named("Whole step", "Show the whole step", () => whole(false)),
+    el("span.note", "or drag, pinch, Ctrl + wheel, double click; keys + − 0 ◀ ▶"),
   );
   const empty = el("p", { hidden: true });
   let packed = null;
@@ -112,7 +112,7 @@ function timeline() {
     notes.textContent = timelineNotes(Timeline.data).join(" ");
     Timeline.show(0, Timeline.data.length);
   };
-  const body = el("div", null, notes, controls, box, keys, folded("As a table, rank by rank", ranks));
+  const body = el("div", notes, controls, box, keys, folded("As a table, rank by rank", ranks));
   put("timeline-body", empty, body);
   timelineEvents(canvas);
   Timeline.canvas = canvas;
@@ -138,15 +138,13 @@ function timeline() {
       `Timeline of ${x.text}: ${timelineNotes(t).join(" ")} The table below has each rank's figures.`,
     );
     notes.textContent = timelineNotes(t).join(" ");
-    const kinds = new Set(t.types.map(([kind]) => kind)),
-      key = (paint, text) =>
-        el("span", null, el("i", { class: "swatch", css: { background: `var(--${paint})` } }), text);
+    const kinds = new Set(t.types.map(([kind]) => kind));
     keys.replaceChildren(
       ...Object.keys(KINDS)
         .filter((k) => kinds.has(k))
-        .map((k) => key(k, `${k}: ${KINDS[k]}`)),
-      key("optimizer", "optimizer step"),
-      key("network", "thin line: parameters gathered, gradients reduced over replicas"),
+        .map((k) => swatch(k, `${k}: ${KINDS[k]}`)),
+      swatch("optimizer", "optimizer step"),
+      swatch("network", "thin line: parameters gathered, gradients reduced over replicas"),
     );
     ranks.replaceChildren(
       table(
@@ -164,7 +162,7 @@ function timeline() {
     );
     Timeline.show(0, t.length);
   };
-  Selected.follow(() => draw().catch((error) => put("timeline-body", el("p", null, `No timeline: ${error.message}`))));
+  Selected.follow(() => draw().catch((error) => put("timeline-body", el("p", `No timeline: ${error.message}`))));
 }
 for (const query of ["(prefers-color-scheme: dark)", "print"])
   matchMedia(query).addEventListener("change", () => Timeline.draw());

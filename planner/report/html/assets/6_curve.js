@@ -16,7 +16,7 @@ const DURATIONS = [
   [36500, "100 years"],
 ];
 const pointLines = (p) =>
-  `${p.gpus.toLocaleString("en-US")} GPUs: ${days(p.days)}\n${p.text}, batch ${p.batch.toLocaleString("en-US")}\n${MFU_NAME} ${mfu(p)}, goodput ${percent(p.goodput)}, ${count(p.gpu_hours)} GPU-hours${p.cost_usd === null ? "" : `, ${count(p.cost_usd)} USD`}\nwhat binds: ${bindsText(p)}`;
+  `${thousands(p.gpus)} GPUs: ${days(p.days)}\n${p.text}, batch ${thousands(p.batch)}\n${MFU_NAME} ${mfu(p)}, goodput ${percent(p.goodput)}, ${count(p.gpu_hours)} GPU-hours${p.cost_usd === null ? "" : `, ${count(p.cost_usd)} USD`}\nwhat binds: ${bindsText(p)}`;
 const bindsText = (p) => (p.binds[0] === "compute" ? "computing" : `${p.binds[0]} (${percent(p.binds[1], 0)})`);
 
 function drawCurve(width) {
@@ -32,8 +32,7 @@ function drawCurve(width) {
   const X = (v) => scale(v, x0, x1, pad.left, width - pad.right),
     Y = (v) => scale(v, y0, y1, bottom, pad.top);
   const root = picture(width, height, "group", "Shortest training time against GPUs, both on logarithmic scales");
-  for (const v of logTicks(x0, x1, width < 480 ? 5 : 8))
-    root.append(...gridAtX(X(v), pad.top, bottom, v.toLocaleString("en-US")));
+  for (const v of logTicks(x0, x1, width < 480 ? 5 : 8)) root.append(...gridAtX(X(v), pad.top, bottom, thousands(v)));
   for (const [v, label] of DURATIONS.filter(([v]) => v >= y0 && v <= y1))
     root.append(...gridAtY(Y(v), pad.left, width - pad.right, label));
   const here = X(CURVE.here_gpus),
@@ -41,7 +40,7 @@ function drawCurve(width) {
   root.append(
     caption((pad.left + width - pad.right) / 2, height - 8, "GPUs"),
     svg("line", { x1: here, x2: here, y1: pad.top, y2: bottom, stroke: "var(--muted)", "stroke-dasharray": "4 4" }),
-    caption(here + (late ? -6 : 6), pad.top + 10, `asked: ${CURVE.here_gpus.toLocaleString("en-US")}`, late ? "end" : "start"),
+    caption(here + (late ? -6 : 6), pad.top + 10, `asked: ${thousands(CURVE.here_gpus)}`, late ? "end" : "start"),
     through(points.map((p) => [X(p.gpus), Y(p.days)])),
   );
   points.forEach((p, i) => {
@@ -58,9 +57,8 @@ function ownTraining() {
   const x = CURVE.own;
   if (!x) return null;
   return el(
-    "div",
-    { class: "figures" },
-    figure("On these GPUs", days(x.days), `${count(x.tokens)} tokens on ${x.gpus.toLocaleString("en-US")} GPUs`),
+    "div.figures",
+    figure("On these GPUs", days(x.days), `${count(x.tokens)} tokens on ${thousands(x.gpus)} GPUs`),
     figure("GPU-hours", count(x.gpu_hours), `goodput ${percent(x.goodput)}: failures and checkpoints counted`),
     x.cost_usd === null
       ? figure("Cost", "not known", "no price of these GPUs is known: planner time --price takes one")
@@ -74,9 +72,8 @@ function curve() {
   byId("curve").hidden = !CURVE;
   if (!CURVE) return;
   const own = ownTraining(),
-    laws = CURVE.laws.map((line) => el("li", null, line));
-  if (!CURVE.by_gpus)
-    return put("curve-body", own, CURVE.none ? el("p", null, CURVE.none) : null, el("ul", { class: "plain note" }, laws));
+    laws = CURVE.laws.map((line) => el("li", line));
+  if (!CURVE.by_gpus) return put("curve-body", own, CURVE.none ? el("p", CURVE.none) : null, el("ul.plain.note", laws));
   const last = CURVE.by_gpus[CURVE.by_gpus.length - 1];
   const priced = CURVE.by_gpus.some((p) => p.cost_usd !== null);
   const columns = [
@@ -91,9 +88,9 @@ function curve() {
   ];
   const points = CURVE.by_gpus.map((p, i) => ({
     cells: [
-      p.gpus.toLocaleString("en-US"),
+      thousands(p.gpus),
       days(p.days),
-      p.batch.toLocaleString("en-US"),
+      thousands(p.batch),
       mfu(p),
       count(p.gpu_hours),
       ...(priced ? [p.cost_usd === null ? null : count(p.cost_usd)] : []),
@@ -104,22 +101,19 @@ function curve() {
   put(
     "curve-body",
     own,
-    el("h3", null, "The shortest time"),
+    el("h3", "The shortest time"),
     el(
-      "p",
-      { class: "lead" },
-      `${days(last.days)} on ${last.gpus.toLocaleString("en-US")} GPUs, with the best batch and layout for each number of GPUs; failures and checkpoints counted. ${KNEE ? "Beyond the knee more GPUs save little." : "More GPUs would still save much: the search ended there."}`,
+      "p.lead",
+      `${days(last.days)} on ${thousands(last.gpus)} GPUs, with the best batch and layout for each number of GPUs; failures and checkpoints counted. ${KNEE ? "Beyond the knee more GPUs save little." : "More GPUs would still save much: the search ended there."}`,
     ),
     el("div", { id: "curve-chart", class: "chart" }),
     folded("As a table", scrolling(table(columns, points))),
     el(
-      "ul",
-      { class: "plain note" },
+      "ul.plain.note",
       laws,
       el(
         "li",
-        null,
-        `${CURVE.searched.toLocaleString("en-US")} combinations of GPUs, batch and layout were searched; what binds: the constraint whose doubling helps most, and the time it saves`,
+        `${thousands(CURVE.searched)} combinations of GPUs, batch and layout were searched; what binds: the constraint whose doubling helps most, and the time it saves`,
       ),
     ),
   );

@@ -47,7 +47,7 @@ function drawErrors(width) {
     );
   root.append(
     svg("line", { x1: X(0), x2: X(0), y1: pad.top, y2: bottom, stroke: "var(--ink)" }),
-    svg("line", { class: "axis", x1: pad.left, x2: width - pad.right, y1: bottom, y2: bottom }),
+    svg("line.axis", { x1: pad.left, x2: width - pad.right, y1: bottom, y2: bottom }),
     caption(width / 2, height - 6, "predicted over measured step time, less 1"),
   );
   byId("errors").replaceChildren(root);
@@ -55,12 +55,12 @@ function drawErrors(width) {
 
 function accuracy() {
   ACCURACY = DATA.accuracy;
-  const own = el("p", null);
+  const own = el("p");
   Selected.follow(() => {
     if (!LAYOUTS.length || !Selected.layout.interval_s) return;
     own.replaceChildren(
       "In 80\u00a0% of cases like the layout shown the step takes ",
-      el("strong", null, intervalText(Selected.layout)),
+      el("strong", intervalText(Selected.layout)),
       ` (predicted: ${seconds(Selected.layout.step_s)}), by fits that had not seen the runs; the runs most like it count most.`,
     );
   });
@@ -85,13 +85,12 @@ function accuracy() {
   const sentence = ACCURACY.sentence;
   put(
     "accuracy-body",
-    el("p", null, (sentence[0].toUpperCase() + sentence.slice(1)).replaceAll(" %", "\u00a0%")),
+    el("p", (sentence[0].toUpperCase() + sentence.slice(1)).replaceAll(" %", "\u00a0%")),
     own,
     ACCURACY.counts ? el("div", { id: "errors", class: "chart" }) : null,
     ACCURACY.counts
       ? el(
-          "p",
-          { class: "note" },
+          "p.note",
           "The picture is of the fit itself, for these runs also calibrated the profile. On runs held out of a fit errors are larger: the interval above is made of those (docs/accuracy.md).",
         )
       : null,
@@ -104,15 +103,14 @@ function assumed() {
   const listed = (rows, ...columns) =>
     scrolling(table(columns, rows.map((cells) => ({ cells })), { class: "stacking" }));
   const training = CURVE && [
-    el("h3", null, "Of the training time"),
+    el("h3", "Of the training time"),
     listed(CURVE.assumed, ["option", "mono"], ["value", "n"], ["unit", ""], ["source", ""]),
   ];
   const figures = listed(DATA.figures, ["figure", "mono"], ["value", "n"], ["source", ""]);
   put(
     "assumed-body",
     el(
-      "p",
-      { class: "lead" },
+      "p.lead",
       "Estimates are closed forms over the figures below, the step then an exact timeline. Each figure says where it comes from.",
     ),
     training,

@@ -16,15 +16,14 @@ function whyNodes(why) {
   const x = why.layout, y = why.best;
   const asked = Object.entries(why.wanted).map(([k, v]) => `${k} ${typeof v === "boolean" ? (v ? "on" : "off") : v}`);
   return [
-    el("h3", null, `Why not ${asked.join(", ")}?`),
-    el("p", { class: "verdict" }, why.text.replaceAll(" %", "\u00a0%")),
-    x ? el("p", null, el("span", { class: "mono" }, x.text), `: ${seconds(x.step_time_s)} per step, ${MFU_NAME} ${mfu(x)}, ${gib(x.memory_gib)} per GPU, fits in ${x.fits_in} of such cases.`) : null,
+    el("h3", `Why not ${asked.join(", ")}?`),
+    el("p.verdict", why.text.replaceAll(" %", "\u00a0%")),
+    x ? el("p", el("span.mono", x.text), `: ${seconds(x.step_time_s)} per step, ${MFU_NAME} ${mfu(x)}, ${gib(x.memory_gib)} per GPU, fits in ${x.fits_in} of such cases.`) : null,
     x && y && why.reason !== "chosen"
       ? el(
-          "div",
-          { class: "two" },
-          el("div", null, differences(DATA.time_parts, "seconds per step", y.time_s, x.time_s, ["step", y.step_time_s, x.step_time_s])),
-          el("div", null, differences(Object.keys(x.memory_parts_gib).map((k) => [k, k]), "GiB per GPU", y.memory_parts_gib, x.memory_parts_gib, ["peak", y.memory_gib, x.memory_gib])),
+          "div.two",
+          el("div", differences(DATA.time_parts, "seconds per step", y.time_s, x.time_s, ["step", y.step_time_s, x.step_time_s])),
+          el("div", differences(Object.keys(x.memory_parts_gib).map((k) => [k, k]), "GiB per GPU", y.memory_parts_gib, x.memory_parts_gib, ["peak", y.memory_gib, x.memory_gib])),
         )
       : null,
   ];
@@ -32,5 +31,5 @@ function whyNodes(why) {
 
 function answers() {
   byId("why").hidden = !DATA.answers.length;
-  put("why-body", DATA.answers.map((x) => el("div", null, whyNodes(x))));
+  put("why-body", DATA.answers.map((x) => el("div", whyNodes(x))));
 }

@@ -24,21 +24,19 @@ async function copy(text, button, pre) {
 function exportPanel(x, i) {
   const pre = el("pre", { tabindex: 0, "aria-label": x.file }, x.text);
   return el(
-    "div",
-    { class: "file", role: "tabpanel", id: `export-${i}`, "aria-labelledby": `export-tab-${i}`, hidden: i > 0 },
+    "div.file",
+    { role: "tabpanel", id: `export-${i}`, "aria-labelledby": `export-tab-${i}`, hidden: i > 0 },
     !x.text
       ? null
       : el(
-          "div",
-          { class: "buttons" },
-          el("button", { type: "button", onclick: (e) => copy(x.text, e.currentTarget, pre) }, "Copy"),
-          el("button", { type: "button", onclick: () => save(x.file, x.text) }, `Save ${x.file}`),
+          "div.buttons",
+          button("Copy", (e) => copy(x.text, e.currentTarget, pre)),
+          button(`Save ${x.file}`, () => save(x.file, x.text)),
         ),
     x.notes.length
       ? el(
-          "ul",
-          { class: "plain note" },
-          x.notes.map((n) => el("li", null, n)),
+          "ul.plain.note",
+          x.notes.map((n) => el("li", n)),
         )
       : null,
     x.text ? pre : null,
@@ -90,8 +88,8 @@ function exportsOf() {
   });
   put(
     "exports-body",
-    el("p", { class: "lead" }, "The recommended plan for other tools."),
-    el("div", { class: "buttons", role: "tablist", "aria-label": "Formats" }, tabs),
+    el("p.lead", "The recommended plan for other tools."),
+    el("div.buttons", { role: "tablist", "aria-label": "Formats" }, tabs),
     panels,
   );
 }
