@@ -262,7 +262,7 @@ def by_source(predicted):
         ("gpt-simple-a100", 0.042, 0.042),
         # That Megatron-LM's ZeRO 1 loses no bandwidth on many nodes was chosen on these.
         ("megascale-baseline", 0.065, 0.105),  # 256 to 12,288 A100
-        # Found on 2026-11-28 in the evening, as first predicted. MareNostrum's H100 are slower than any other's, all alike.
+        # Found on 2026-11-28 in the evening, as first predicted; MareNostrum's H100 are slower than others'.
         ("modalities-leonardo", 0.123, 0.5),
         ("modalities-marenostrum5", 0.25, 0.385),
         ("launcher-24.05-h100", 0.032, 0.08),
