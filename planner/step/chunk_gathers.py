@@ -77,10 +77,8 @@ def chunk_wait_s(costs: StepCosts, forward_s: Any, backward_s: Any) -> Array:
     some = _along_axes(mine, out.ndim)
     one = chunk_seconds(costs)
     p, m, v = (_at(x, some) for x in (layouts.pp, layouts.micro_batches, layouts.virtual_stages))
-    stages = costs.stages
-    layers = np.maximum(
-        np.maximum(stages.first, stages.last), np.where(stages.num_early > 0, stages.early, stages.late)
-    )
+    first, early, late, last = (x.layers for x in costs.stages.kinds)
+    layers = np.maximum(np.maximum(first, last), np.where(costs.stages.num_early > 0, early, late))
     n, forward, backward = (_at(x, some) for x in (layers, forward_s, backward_s))
     x = Visits(
         p=p, m=m, v=v, forward_s=forward / v, backward_s=backward / v, ends_s=_at(one.ends_s, some),

@@ -12,7 +12,7 @@ from planner.choices.pipeline_layout import parse_pipeline_layout
 from planner.layouts import Layouts, Split
 from planner.models import Transformer, mix
 from planner.schedules import Pipeline, get_schedule
-from planner.step.pipelines import end_shares, weight_copies
+from planner.step.pipelines import between_share, end_shares, weight_copies
 from planner.step.splits import Share, Stages, virtual_stage_layers
 
 
@@ -49,7 +49,7 @@ def chunks_of(layouts: Layouts, stages: Stages, model: Transformer, count: int) 
         num_layers, heads = (int(np.ravel(x)[0]) for x in (model.num_layers, model.output_heads))
         layers = virtual_stage_layers(num_layers, count, split, heads)
     modules = 1.0 * (np.arange(count) == count - 1)
-    known = count == p * v and np.ravel(stages.dense[0])[0] != 0.0
+    known = count == p * v and np.ravel(stages.first.dense)[0] != 0.0
     leading = float(np.ravel(mix.leading_dense(model))[0]) if known else 0.0
     layers = layers.astype(np.float64)
     return Share(layers=layers, modules=modules, dense=_dense(layers, leading))
@@ -63,33 +63,35 @@ def _shared_out(ranks: Ints, row: dict[str, Any]) -> Ints:
     return np.asarray(held // v + (stage // p < held % v))
 
 
+def with_ends(stages: Stages, layouts: Layouts) -> Stages:
+    """The stages with their shares of embedding and head; multi-token prediction's modules lie with the head."""
+    shares, mid = end_shares(layouts), between_share(layouts)
+    return stages.with_each(
+        first=(shares[0], mid, mid, shares[2]), last=(shares[1], mid, mid, shares[3]),
+        modules=(shares[1], 0.0, 0.0, shares[3]),
+    )  # fmt: skip
+
+
 def with_given(stages: Stages, layouts: Layouts, model: Transformer) -> Stages:
-    """The stages with those that layouts give, and where modules and leading dense layers lie in all of them."""
-    shares = end_shares(layouts)
-    leading = _leading(stages, layouts, model, shares[0])
-    stages = replace(stages, modules=(shares[1], 0.0, 0.0, shares[3]), dense=leading)
+    """The stages with their ends, where leading dense layers lie, and those that layouts give."""
+    stages = with_ends(stages, layouts)
+    stages = stages.with_each(dense=_leading(stages, layouts, model))
     rows = np.flatnonzero(np.broadcast_to(is_given(layouts), layouts.shape[-1:]))
     if not len(rows):
         return stages
     n = layouts.shape[-1]
-    ends = [np.broadcast_to(x, n).astype(np.float64) for x in (stages.first, stages.early, stages.late, stages.last)]
-    table = np.zeros((3, 4, n))  # layers, modules, dense of the first, early, late and last ranks
-    table[0] = ends
-    table[1, 0], table[1, 3] = shares[1], shares[3]
-    table[2] = [np.broadcast_to(x, n) for x in leading]
+    names = ("layers", "modules", "dense")
+    table = np.array([[np.broadcast_to(getattr(x, name), n) for x in stages.kinds] for name in names], dtype=np.float64)
     num_early, fullest = np.broadcast_to(stages.num_early, n).astype(np.float64).copy(), np.zeros((4, 3, n))
     for i in rows:
         one = layouts.take([i])
         ranks = _ranks(one, given_chunks(one.row(0)["pipeline_layout"], model))
         table[..., i], num_early[i], fullest[..., i] = _blocks(ranks)
-    layers, modules, dense = table
-    return Stages(
-        first=layers[0], early=layers[1], num_early=num_early, late=layers[2], last=layers[3],
-        modules=tuple(modules), dense=tuple(dense), fullest=fullest,
-    )  # fmt: skip
+    given = stages.with_each(**dict(zip(names, table, strict=True)))
+    return replace(given, num_early=num_early, fullest=fullest)
 
 
-def _leading(stages: Stages, layouts: Layouts, model: Transformer, embedding: Array) -> tuple[Any, Any, Any, Any]:
+def _leading(stages: Stages, layouts: Layouts, model: Transformer) -> tuple[Any, Any, Any, Any]:
     """How many more dense layers the first, early, late and last ranks have than of as many average ones.
 
     They fill the first virtual stage of the rank that has the whole embedding. What that has no room for lies on the
@@ -99,13 +101,13 @@ def _leading(stages: Stages, layouts: Layouts, model: Transformer, embedding: Ar
     leading = np.asarray(mix.leading_dense(model))
     if not np.any(leading):
         return 0.0, 0.0, 0.0, 0.0
-    room = np.floor(stages.first / layouts.virtual_stages)
-    known = (layouts.pp > 1) & (embedding == 1.0) & (weight_copies(layouts) == 1) & (2 * room >= leading)
+    room = np.floor(stages.first.layers / layouts.virtual_stages)
+    known = (layouts.pp > 1) & (stages.first.first == 1.0) & (weight_copies(layouts) == 1) & (2 * room >= leading)
     on_first, between = np.minimum(leading, room), layouts.pp - 2
     more = (leading - on_first) / np.maximum(between, 1)
     of_average = leading / model.num_layers
-    ranks = ((on_first, stages.first), (more, stages.early), (more, stages.late), (more * (between == 0), stages.last))
-    first, early, late, last = (np.where(known, own - layers * of_average, 0.0) for own, layers in ranks)
+    own = zip((on_first, more, more, more * (between == 0)), stages.kinds, strict=True)
+    first, early, late, last = (np.where(known, dense - x.layers * of_average, 0.0) for dense, x in own)
     return first, early, late, last
 
 

@@ -1,5 +1,6 @@
 """Seconds of one micro-batch's passes on a rank or a stage: its layers, its share of the ends, what it waits for."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,27 +8,16 @@ import numpy as np
 from planner.base.arrays import Array
 from planner.costs.memory.chosen_layers import layers_not_recomputed, offloaded_layers
 from planner.schedules import Loads
-from planner.step.pipelines import between_share, by_chunk, end_shares
+from planner.step.pipelines import between_share, by_chunk
 from planner.step.splits import Share
 from planner.step.step_costs import StepCosts
 
 
 def rank_passes(costs: StepCosts) -> Loads:
     """Passes of every kind of rank. A shared head is left out, whose operations are no part of a layer's passes."""
-    layouts, stages = costs.case.layouts, costs.stages
-    ends, between = end_shares(layouts), between_share(layouts)
-
-    def of_kind(kind: int, layers: Any, first: Any, last: Any) -> tuple[Array, Array, Array]:
-        share = Share(layers=layers, first=first, last=last, modules=stages.modules[kind], dense=stages.dense[kind])
-        return passes(costs, share, layouts.virtual_stages)
-
-    return Loads(
-        first=of_kind(0, stages.first, ends[0], ends[1] - between),
-        early=of_kind(1, stages.early, between, 0.0),
-        num_early=stages.num_early,
-        late=of_kind(2, stages.late, between, 0.0),
-        last=of_kind(3, stages.last, ends[2], ends[3] - between),
-    )
+    shared, v = between_share(costs.case.layouts), costs.case.layouts.virtual_stages
+    first, early, late, last = (passes(costs, replace(x, last=x.last - shared), v) for x in costs.stages.kinds)
+    return Loads(first=first, early=early, num_early=costs.stages.num_early, late=late, last=last)
 
 
 def passes(costs: StepCosts, share: Share, stages: Any) -> tuple[Array, Array, Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,15 +10,7 @@ import numpy as np
 from planner.costs.memory.rank import Memory, rank_memory
 from planner.layouts import Layouts
 from planner.step.given_stages import is_given
-from planner.step.pipelines import (
-    between_share,
-    by_schedule,
-    end_shares,
-    layers_at_once,
-    pipeline,
-    trait,
-    weight_copies,
-)
+from planner.step.pipelines import by_schedule, layers_at_once, pipeline, trait, weight_copies
 from planner.step.splits import Share, Stages
 
 if TYPE_CHECKING:
@@ -31,25 +24,22 @@ def key_ranks(layouts: Layouts, stages: Stages) -> list[tuple[Any, Share]]:
     That is the second one, and where later ones have more layers the first of these; where micro-batches enter from
     both ends, the one in the middle; where stages are given, those that `with_given` names.
     """
-    shares, between, mid = end_shares(layouts), layouts.pp - 2, between_share(layouts)
+    first, early, late, last = stages.kinds
+    between, mid = layouts.pp - 2, early.first
     both_ends = weight_copies(layouts) > 1
     second = np.where(both_ends, layouts.pp // 2 - 1, np.minimum(1, layouts.pp - 1))
-    heavier = (stages.num_early < between) & (stages.late > stages.early)
+    heavier = (stages.num_early < between) & (late.layers > early.layers)
     is_late = (stages.num_early == 0) | (heavier & both_ends)
-    layers = np.where(is_late, stages.late, stages.early) * (between > 0)
-    dense = np.where(is_late, stages.dense[2], stages.dense[1]) * (between > 0)
-    last = np.where(layouts.pp == 1, stages.first, stages.last)
-    of_first = Share(
-        layers=stages.first, first=shares[0], last=shares[1], modules=stages.modules[0], dense=stages.dense[0]
-    )
-    of_last = Share(layers=last, first=shares[2], last=shares[3], modules=stages.modules[3], dense=stages.dense[3])
+    layers = np.where(is_late, late.layers, early.layers) * (between > 0)
+    dense = np.where(is_late, late.dense, early.dense) * (between > 0)
+    last = replace(last, layers=np.where(layouts.pp == 1, first.layers, last.layers))
     ranks: list[tuple[Any, Share]] = [
-        (0, of_first), (second, Share(layers=layers, first=mid, last=mid, dense=dense)), (layouts.pp - 1, of_last)
+        (0, first), (second, Share(layers=layers, first=mid, last=mid, dense=dense)), (layouts.pp - 1, last)
     ]  # fmt: skip
     later = heavier & ~both_ends & (stages.num_early > 0)
     if np.any(later):
         number = np.where(later, 1 + stages.num_early, second).astype(np.int64)
-        of_late = np.where(later, stages.late, layers), np.where(later, stages.dense[2], dense)
+        of_late = np.where(later, late.layers, layers), np.where(later, late.dense, dense)
         ranks.insert(2, (number, Share(layers=of_late[0], first=mid, last=mid, dense=of_late[1])))
     if stages.fullest is not None:
         given = is_given(layouts) & (between > 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -35,28 +35,37 @@ class Share:
 
 @record
 class Stages:
-    """Layers of ranks, (n,): the first, `num_early` ranks behind it with `early`, others with `late`, the last.
+    """What each rank has, (n,): the first, `num_early` ranks behind it, the others between the ends, the last.
 
-    modules, dense: of the first, early, late and last ranks, the share of multi-token prediction's modules, and how
-    many more of its layers have a dense MLP than of as many average ones. fullest: ranks between the ends that may
-    hold most, where stages are given layer by layer (else None): number, layers, modules and dense, (4, k, n).
-    apart: rows of a grid whose stages are not those (`split_layers`, alike).
+    fullest: ranks between the ends that may hold most, where stages are given layer by layer (else None): number,
+    layers, modules and dense, (4, k, n). apart: rows of a grid whose stages are not those (`split_layers`, alike).
     """
 
-    first: Array
-    early: Array
+    first: Share
+    early: Share
     num_early: Array
-    late: Array
-    last: Array
-    modules: tuple[Any, Any, Any, Any] = (0.0, 0.0, 0.0, 1.0)
-    dense: tuple[Any, Any, Any, Any] = (0.0, 0.0, 0.0, 0.0)
+    late: Share
+    last: Share
     fullest: Array | None = None
     apart: Ints | None = None
 
+    @property
+    def kinds(self) -> tuple[Share, Share, Share, Share]:
+        """The kinds of ranks in order."""
+        return self.first, self.early, self.late, self.last
+
+    def with_each(self, **columns: Iterable[Any]) -> Stages:
+        """The stages with other shares: of each name a column, one of each kind of rank."""
+        rows = zip(*columns.values(), strict=True)
+        each = (replace(x, **dict(zip(columns, row, strict=True))) for x, row in zip(self.kinds, rows, strict=True))
+        first, early, late, last = each
+        return replace(self, first=first, early=early, late=late, last=last)
+
     def layers(self, index: int, p: int) -> Ints:
         """Layers of every rank of one layout that `layer_split` splits, shape (p,)."""
-        middle = np.where(np.arange(p - 2) < self.num_early[index], self.early[index], self.late[index])
-        return np.concatenate([self.first[[index]], middle, self.last[[index]]]).astype(np.int64)[:p]
+        first, early, late, last = (x.layers[index] for x in self.kinds)
+        middle = np.where(np.arange(p - 2) < self.num_early[index], early, late)
+        return np.array([first, *middle, last], dtype=np.int64)[:p]
 
 
 def _alike(ends: tuple[Array, Array]) -> tuple[tuple[Array, Array], Bools | None]:
@@ -211,9 +220,9 @@ def _between(L: Array, p: Any, first: Array, last: Array, remainder_last: Any) -
     least = np.floor(rest / ranks)
     extra = rest - least * ranks
     return Stages(
-        first=first,
-        early=least + np.where(remainder_last, 0.0, 1.0),
+        first=Share(layers=first),
+        early=Share(layers=least + np.where(remainder_last, 0.0, 1.0)),
         num_early=np.where(remainder_last, ranks - extra, extra),
-        late=least + np.where(remainder_last, 1.0, 0.0),
-        last=last,
+        late=Share(layers=least + np.where(remainder_last, 1.0, 0.0)),
+        last=Share(layers=last),
     )

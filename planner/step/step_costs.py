@@ -95,8 +95,9 @@ class StepCosts:
             return self.layer, np.ones(1)
         middle = np.maximum(layouts.pp - 2, 0)
         early = np.minimum(stages.num_early, middle)
-        ranks = ((stages.first, 1), (stages.early, early), (stages.late, middle - early), (stages.last, layouts.pp > 1))
-        left_out = sum(number * layers_not_recomputed(layouts, layers, v) for layers, number in ranks)
+        numbers: tuple[Any, ...] = (1, early, middle - early, layouts.pp > 1)
+        ranks = zip(stages.kinds, numbers, strict=True)
+        left_out = sum(number * layers_not_recomputed(layouts, x.layers, v) for x, number in ranks)
         share = left_out / self.case.model.num_layers
         both = [self.layer, self.layer_not_recomputed]
         layer = records.combined(both, lambda repeated, once: repeated + share * (once - repeated))
@@ -195,7 +196,7 @@ def _layer_not_recomputed(case: Case, one: OneLayer, cost: LayerCost, params: Ra
 def _dense_s(case: Case, one: OneLayer, layer: LayerTime, cost: LayerCost, stages: Stages) -> tuple[Any, Any, Any]:
     """`StepCosts.dense_s`: a dense-MLP layer's seconds minus an expert layer's."""
     leading = mix.leading_dense(case.model)
-    if one.dense is None or not any(np.any(ranks) for ranks in stages.dense):
+    if one.dense is None or not any(np.any(x.dense) for x in stages.kinds):
         return 0.0, 0.0, 0.0
     dense, dense_cost = other_layer(case, one, mix.all_dense(case.model), one.dense)
     sparse = 1.0 - leading / case.model.num_layers  # the average layer's share of them

@@ -290,7 +290,7 @@ def test_splits():
     layouts = Layouts.of(pp=[1, 4, 8, 8], layer_split=[0, 0, 0, Split.BALANCED], global_batch=8)
     stages = split_layers(layouts, 60, np.zeros(4), np.full(4, 2.0))
     assert stages.layers(3, 8).tolist() == [8, 7, 7, 8, 8, 8, 8, 6]  # the fuller ones where less is in flight
-    assert stages.first.tolist()[:3] == [60, 15, 8]
+    assert stages.first.layers.tolist()[:3] == [60, 15, 8]
 
 
 def test_a_split_by_products_fills_a_stage_beyond_its_share():

@@ -5,8 +5,9 @@ import pytest
 
 from planner.layouts import Layouts
 from planner.schedules import SCHEDULES, get_schedule
+from planner.step.given_stages import with_ends
 from planner.step.ranks import key_ranks
-from planner.step.splits import Stages
+from planner.step.splits import Share, Stages
 
 
 def told(x: dict, held: dict) -> list[tuple[float, ...]]:
@@ -35,11 +36,10 @@ def test_the_ranks_that_may_be_fullest_are_those_with_most(seed):
          "num_early": int(rng.integers(0, row["pp"] - 1))} for row in rows
     ]  # fmt: skip
     layers, dense = (np.array([one[name] for one in held]).T for name in ("layers", "dense"))
-    stages = Stages(
-        first=layers[0], early=layers[1], late=layers[2], last=layers[3], dense=tuple(dense),
-        num_early=np.array([one["num_early"] for one in held]),
-    )  # fmt: skip
-    found = key_ranks(layouts, stages)
+    first, early, late, last = (Share(layers=x, dense=more) for x, more in zip(layers, dense, strict=True))
+    num_early = np.array([one["num_early"] for one in held])
+    stages = Stages(first=first, early=early, late=late, last=last, num_early=num_early)
+    found = key_ranks(layouts, with_ends(stages, layouts))
     for i, (row, one) in enumerate(zip(rows, held, strict=True)):
         ranks = [tuple(float(np.broadcast_to(x, n)[i]) for x in (r, s.layers, s.dense)) for r, s in found]
         want = [tuple(map(float, rank)) for rank in told(row, one)]

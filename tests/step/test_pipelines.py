@@ -3,9 +3,10 @@
 import numpy as np
 
 from planner.layouts import Layouts
+from planner.step.given_stages import with_ends
 from planner.step.pipelines import by_schedule, embedding_apart_from_head, end_shares, layers_at_once, pipeline
 from planner.step.ranks import key_ranks
-from planner.step.splits import Stages, split_layers
+from planner.step.splits import Share, Stages, split_layers
 
 
 def test_shares_of_the_ends():
@@ -24,10 +25,11 @@ def test_layers_whose_states_are_gathered_together():
 def test_the_ranks_that_may_be_fullest():
     layouts = Layouts.of(pp=[1, 2, 4, 4], global_batch=8)
     stages = Stages(
-        first=np.array([8.0, 4, 2, 2]), early=np.array([1.0, 1, 3, 3]), num_early=np.array([0.0, 0, 1, 0]),
-        late=np.array([0.0, 0, 2, 2]), last=np.array([0.0, 4, 1, 2]),
+        first=Share(layers=np.array([8.0, 4, 2, 2])), early=Share(layers=np.array([1.0, 1, 3, 3])),
+        num_early=np.array([0.0, 0, 1, 0]), late=Share(layers=np.array([0.0, 0, 2, 2])),
+        last=Share(layers=np.array([0.0, 4, 1, 2])),
     )  # fmt: skip
-    ranks = key_ranks(layouts, stages)
+    ranks = key_ranks(layouts, with_ends(stages, layouts))
     first, second, last = (share for _, share in ranks)
     assert [np.asarray(number).tolist() for number, _ in ranks] == [0, [0, 1, 1, 1], [0, 1, 3, 3]]
     assert first.layers.tolist() == [8, 4, 2, 2]
@@ -35,7 +37,7 @@ def test_the_ranks_that_may_be_fullest():
     assert last.layers.tolist() == [8, 4, 1, 2]
     assert (second.first, second.last) == (0.0, 0.0)
     entered = Layouts.of(schedule=["1f1b", "chimera", "dualpipe", "bitpipe"], pp=[8, 8, 6, 2], global_batch=8)
-    assert key_ranks(entered, stages)[1][0].tolist() == [1, 3, 2, 0]
+    assert key_ranks(entered, with_ends(stages, entered))[1][0].tolist() == [1, 3, 2, 0]
     assert (first.first.tolist(), first.last.tolist()) == ([1, 1, 1, 1], [1, 0, 0, 0])
     assert (last.first.tolist(), last.last.tolist()) == ([1, 0, 0, 0], [1, 1, 1, 1])
 
@@ -43,9 +45,9 @@ def test_the_ranks_that_may_be_fullest():
 def test_of_later_ranks_with_more_layers_the_first_may_be_the_fullest():
     """Balanced over 6 ranks: 2, 2, 2, 2, 3, 3 and 2 layers; entered from both ends the one in the middle holds most."""
     layouts = Layouts.of(pp=7, schedule=["1f1b", "chimera"], global_batch=8)
-    two, three = np.full(2, 2.0), np.full(2, 3.0)
+    two, three = (Share(layers=np.full(2, n)) for n in (2.0, 3.0))
     stages = Stages(first=two, early=two, num_early=np.full(2, 3.0), late=three, last=two)
-    numbers, (_, second, later, _) = zip(*key_ranks(layouts, stages), strict=True)
+    numbers, (_, second, later, _) = zip(*key_ranks(layouts, with_ends(stages, layouts)), strict=True)
     assert [np.asarray(number).tolist() for number in numbers] == [0, [1, 2], [4, 2], [6, 6]]
     assert (second.layers.tolist(), later.layers.tolist()) == ([2, 3], [3, 3])
     assert stages.layers(0, 7).tolist() == [2, 2, 2, 2, 3, 3, 2]

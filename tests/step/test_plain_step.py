@@ -120,14 +120,14 @@ def test_a_step_is_made_of_what_its_sentences_say(model):
             held = [
                 SimpleNamespace(layers=float(at(layers, i, n)), first=first, last=last, modules=modules)
                 for layers, first, last, modules in (
-                    (stages.first, float(ends[0, i]), float(ends[1, i]), float(at(stages.modules[0], i, n))),
-                    (stages.early, 0.0, 0.0, 0.0), (stages.late, 0.0, 0.0, 0.0),
-                    (stages.last, float(ends[2, i]), float(ends[3, i]), float(at(stages.modules[3], i, n))),
+                    (stages.first.layers, float(ends[0, i]), float(ends[1, i]), float(at(stages.first.modules, i, n))),
+                    (stages.early.layers, 0.0, 0.0, 0.0), (stages.late.layers, 0.0, 0.0, 0.0),
+                    (stages.last.layers, float(ends[2, i]), float(ends[3, i]), float(at(stages.last.modules, i, n))),
                 )
             ]  # fmt: skip
             ranks = [Rank(framework, x, parts, one) for one in held]
             got = [[float(at(s, i, n)) for s in kind] for kind in (loads.first, loads.early, loads.late, loads.last)]
-            if all(float(at(dense, i, n)) == 0.0 for dense in stages.dense):
+            if all(float(at(kind.dense, i, n)) == 0.0 for kind in stages.kinds):
                 assert got == [pytest.approx(rank.passes(), rel=1e-9, abs=1e-9) for rank in ranks], (row, framework)
             if row["pp"] == 1:
                 want = ranks[0].data()
