@@ -98,7 +98,5 @@ def _by_paper(task: lp.PaperTask, way: lp.PaperStrategy, on: lp.Hardware, most: 
         "efficiency": float(lp.efficiency(task, way, on, c)),
         "memory_gib": {name: float(part) / GIB for name, part in lp.memory_bytes(task, way, c).items()},
         "flop_per_byte": {k: v for k, v in (flop_per_byte | offload).items() if v < float("inf")},
-        "threshold_flop_per_byte": {
-            "network": on.network_threshold, "node": on.node_threshold, "host": on.host_threshold
-        },
+        "threshold_flop_per_byte": on.thresholds,
     }  # fmt: skip

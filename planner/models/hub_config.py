@@ -79,6 +79,15 @@ class Config:
             "rope_scaling": round(known) if out["rotary_base"] else 0,
         }
 
+    def layer_numbers(self, key: str, layers: int) -> set[int] | None:
+        """Numbers of some of so many layers, from 0; None where the key is absent or null."""
+        listed = self.data.get(key)
+        if listed is None:
+            return None
+        if not isinstance(listed, list) or not all(type(i) is int and 0 <= i < layers for i in listed):
+            raise self.fault(key, f"a list of layer numbers from 0 to {layers - 1}")
+        return set(listed)
+
     def first(self, *keys: str) -> int:
         """The size under the first of these keys that is there."""
         return self.size(next((k for k in keys if self.data.get(k) is not None), keys[0]))

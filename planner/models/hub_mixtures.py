@@ -22,11 +22,8 @@ def _qwen_moe(c: Config) -> dict[str, Any]:
     """Fields of all Qwen mixtures: experts in every `decoder_sparse_step`th layer, but for those listed."""
     layers, experts = c.size("num_hidden_layers"), c.size("num_experts", least=0)
     step = c.size("decoder_sparse_step", 1)
-    only = c.data.get("mlp_only_layers")
-    if only is not None and not (isinstance(only, list) and all(type(i) is int and 0 <= i < layers for i in only)):
-        raise c.fault("mlp_only_layers", f"a list of layer numbers from 0 to {layers - 1}")
-    sparse = layers // step if experts else 0
-    sparse -= sum(1 for i in set(only or []) if (i + 1) % step == 0) if experts else 0
+    only = c.layer_numbers("mlp_only_layers", layers) or ()
+    sparse = layers // step - sum((i + 1) % step == 0 for i in only) if experts else 0
     return common_fields(c, "moe") | late_window_fields(c) | {
         "ffn": c.size("intermediate_size"), "moe_ffn": c.size("moe_intermediate_size"),
         "dense_layers": layers - sparse, "experts": experts, "top_k": c.size("num_experts_per_tok"),
@@ -48,12 +45,9 @@ def qwen3_moe(c: Config) -> dict[str, Any]:
 def llama4(c: Config) -> dict[str, Any]:
     """Experts in every `interleave_moe_layer_step`th layer or those listed, one shared; chunked attention is whole."""
     common = common_fields(c, "moe", kv_absent=8)
-    layers, listed = common["layers"], c.data.get("moe_layers")
-    if listed is not None and not (
-        isinstance(listed, list) and all(type(i) is int and 0 <= i < layers for i in listed)
-    ):
-        raise c.fault("moe_layers", f"a list of layer numbers from 0 to {layers - 1}")
-    sparse = layers // c.size("interleave_moe_layer_step", 1) if listed is None else len(set(listed))
+    layers = common["layers"]
+    listed = c.layer_numbers("moe_layers", layers)
+    sparse = layers // c.size("interleave_moe_layer_step", 1) if listed is None else len(listed)
     return common | bias_fields(c) | {
         "ffn": c.size("intermediate_size_mlp", 16384), "moe_ffn": c.size("intermediate_size"), "shared_experts": 1,
         "dense_layers": layers - sparse, "experts": c.size("num_local_experts", 16),

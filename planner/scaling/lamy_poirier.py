@@ -49,23 +49,14 @@ class Hardware:
         )
 
     @property
-    def network_threshold(self) -> float:
-        """FLOP per byte at which the network takes as long as the compute."""
-        return self.flops / self.network_bytes_per_s
-
-    @property
-    def node_threshold(self) -> float:
-        """FLOP per byte at which the node's link takes as long as the compute."""
-        return self.flops / self.node_bytes_per_s
-
-    @property
-    def host_threshold(self) -> float:
-        """FLOP per byte at which the link to the host takes as long as the compute."""
-        return self.flops / self.host_bytes_per_s
+    def thresholds(self) -> dict[str, float]:
+        """FLOP per byte at which each link takes as long as the compute."""
+        rates = {"network": self.network_bytes_per_s, "node": self.node_bytes_per_s, "host": self.host_bytes_per_s}
+        return {name: self.flops / rate for name, rate in rates.items()}
 
     def threshold_of(self, gpus: Any) -> Array:
         """FLOP per byte of the link between replicas and stages: the node's own where all accelerators share a node."""
-        return np.where(np.asarray(gpus) <= self.gpus_per_node, self.node_threshold, self.network_threshold)
+        return np.where(np.asarray(gpus) <= self.gpus_per_node, self.thresholds["node"], self.thresholds["network"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,7 +184,7 @@ def overheads(
     return {
         "bubble": (n_l - 1.0) / n_mu * loops,
         "data": np.asarray(shown * hardware.threshold_of(c.gpus) / intensity.data / n_mu),
-        "tensor": np.asarray(hardware.node_threshold / intensity.tensor + 0.0 * n_mu),
+        "tensor": np.asarray(hardware.thresholds["node"] / intensity.tensor + 0.0 * n_mu),
     }
 
 

@@ -13,14 +13,12 @@ import numpy as np
 from planner.base.arrays import Array, Bools
 from planner.schedules.base import Order, Pipeline
 from planner.schedules.generated import Generated
-from planner.schedules.one_f_one_b_rows import counted
+from planner.schedules.one_f_one_b_rows import F0, F1, I0, I1, W1, counted_on_v
 
 _PERIOD = 6
-_F0, _F1, _I1, _I0, _W1, _W0 = range(6)
-"""The operations of a rank in a block, by dependency: 0 is its shallow stage, 1 its deep one."""
 
 Slots = list[list[list[int]]]
-"""Slots by rank, by what is done (`_F0` to `_W0`) and by micro-batch."""
+"""Slots by rank, by what is done (`F0` to `W0`) and by micro-batch."""
 
 
 def place_weight_gradients(row: list[list[int]], split: bool) -> None:
@@ -41,8 +39,8 @@ def place_weight_gradients(row: list[list[int]], split: bool) -> None:
                     out[k].append(t)
                     pending[k] -= 1
                     break
-        elif what >= _I1:
-            pending[what - _I1 if split else 0] += 1
+        elif what >= I1:
+            pending[what - I1 if split else 0] += 1
         t += 1
     row.extend(out if split else out[:1])
 
@@ -64,11 +62,11 @@ def squeeze(slots: Slots) -> list[list[tuple[int, int]]]:
 def _after(slots: Slots, r: int, what: int, i: int) -> int:
     """The first slot after what an operation waits for in other stages of its micro-batch."""
     begin = 0
-    if what in (_F0, _I1) and r > 0:
+    if what in (F0, I1) and r > 0:
         begin = slots[r - 1][what][i] + 1
-    if what in (_F1, _I0) and r + 1 < len(slots):
+    if what in (F1, I0) and r + 1 < len(slots):
         begin = slots[r + 1][what][i] + 1
-    if what in (_F1, _I1, _I0):
+    if what in (F1, I1, I0):
         begin = max(begin, slots[r][what - 1][i] + 1)
     return begin
 
@@ -96,11 +94,11 @@ class _Row:
         held, waiting = (self.held[since - 1], self.waiting[since - 1]) if since else (0, 0)
         for t in range(since, self.last + 1):
             what = self.what[t]
-            if what in (_F0, _F1):
+            if what in (F0, F1):
                 held += 1
-            elif what == _W1:
+            elif what == W1:
                 held -= 1
-            elif what in (_I1, _I0):
+            elif what in (I1, I0):
                 waiting += 1
             elif not self.given and waiting:
                 held, waiting = held - 1, waiting - 1
@@ -135,19 +133,19 @@ def pull_forward(slots: Slots, with_weight: bool) -> None:
     size = todo[-1][0] + 1
     table = [_Row(row, size) for row in slots]
     limit = max(max(row.held) for row in table)
-    last = len(slots[0][_F0]) - 1
+    last = len(slots[0][F0]) - 1
     phase = 0
     for origin, r, what, i in todo:
-        if phase == 0 and (r, what) == (0, _I0):
+        if phase == 0 and (r, what) == (0, I0):
             phase = 1
-        if phase == 1 and what == _F0 and i == last:
+        if phase == 1 and what == F0 and i == last:
             phase = 2
             continue
         if phase == 1 or (phase == 0 and not with_weight):
             continue
         first = _after(slots, r, what, i)
-        if what == _W1:
-            first = sorted(slots[r][_I1] + slots[r][_I0])[i] + 1
+        if what == W1:
+            first = sorted(slots[r][I1] + slots[r][I0])[i] + 1
         if i:
             first = max(first, slots[r][what][i - 1] + 1)
         slots[r][what][i] = table[r].move(origin, first, limit)
@@ -197,8 +195,7 @@ class VHalf(Generated):
         tables = []
         for r, done in enumerate(squeeze(slots)):
             what, micro_batch = np.array(done, dtype=np.int64).T
-            shallow, deep = r, 2 * pipe.p - 1 - r
-            tables.append(counted(what, (shallow, deep, deep, shallow, deep, shallow), "FFIIWW", micro_batch))
+            tables.append(counted_on_v(what, r, pipe.p, micro_batch))
         return Order.of_tables(tables)
 
 

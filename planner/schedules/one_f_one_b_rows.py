@@ -46,6 +46,16 @@ def counted(what: Any, stages: Sequence[int], kinds: str, micro_batch: Any = Non
     return np.stack([np.asarray(stages)[code], kind, micro_batch, np.zeros_like(code)], axis=1)
 
 
+F0, F1, I1, I0, W1, W0 = range(6)
+"""What a rank of a V does with a micro-batch, by dependency: 0 is its shallow stage, 1 its deep one."""
+
+
+def counted_on_v(what: Any, r: int, p: int, micro_batch: Any = None) -> Table:
+    """`counted` of rank r of a V, for what it does as numbered above."""
+    shallow, deep = r, 2 * p - 1 - r
+    return counted(what, (shallow, deep, deep, shallow, deep, shallow), "FFIIWW", micro_batch)
+
+
 def by_slot(tables: list[Table], slots: list[Any]) -> Table:
     """Operations in the order of the slots in which they start; of equal slots in the order of the tables."""
     return np.concatenate(tables)[np.argsort(np.concatenate(slots), kind="stable")]

@@ -8,12 +8,13 @@ rank 0  0F0 3F0 3B0 0F1 3F1 3B1 0F2 0B0 3F2 3B2 0B1 0B2     (p = 2, m = 3)
 rank 1  1F0 2F0 1F1 2F1 2B0 1B0 1F2 2F2 2B1 1B1 2B2 1B2
 """
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array, Bools
-from planner.schedules.base import Order, Pipeline, largest_sum
+from planner.base.arrays import Array, Bools, Ints
+from planner.schedules.base import Pipeline, largest_sum
 from planner.schedules.generated import Generated
 from planner.schedules.one_f_one_b_rows import by_slot, units
 
@@ -28,17 +29,12 @@ class OneFOneBV(Generated):
     looped_placement = False
     chunks = 2
 
-    def order(self, pipe: Pipeline) -> Order:
-        """Order by slots: the block of micro-batch i, shifted by 6i."""
-        p = pipe.p
-        i = np.arange(pipe.m)
-        deep, shallow = _backwards(p)
-        rows = []
-        for r in range(p):
-            last = 2 * p - 1 - r
-            tables = [units(r, "F", i), units(last, "F", i), units(last, "B", i), units(r, "B", i)]
-            rows.append(by_slot(tables, [_PERIOD * i + first for first in (r, last, deep[r], shallow[r])]))
-        return Order.of_tables(rows)
+    def row(self, pipe: Pipeline, r: int) -> Ints:
+        """The order of operations by slot: the block of micro-batch i, shifted by 6i."""
+        i, last = np.arange(pipe.m), 2 * pipe.p - 1 - r
+        deep, shallow = _backwards(pipe.p)
+        tables = [units(r, "F", i), units(last, "F", i), units(last, "B", i), units(r, "B", i)]
+        return by_slot(tables, [_PERIOD * i + first for first in (r, last, deep[r], shallow[r])])
 
     def closed_form(self, pipe: Pipeline, F: Any, I: Any, W: Any) -> tuple[Array, Bools]:
         """Half the largest of two or three sums, by p mod 3, with B = I + W, if p >= 3 and m > p:
@@ -57,6 +53,7 @@ class OneFOneBV(Generated):
         return np.where(p > 1, out, 0.0), (p == 1) | (p >= 3) & (m > p)
 
 
+@cache
 def _backwards(p: int) -> tuple[list[int], list[int]]:
     """Slots of the first micro-batch's deep and shallow backward on every rank."""
     slot = 2 * p + (3 if p % 3 == 0 else 0)

@@ -19,18 +19,15 @@ import numpy as np
 
 from planner.base.arrays import Array, Ints
 from planner.schedules.base import Order, Passes, Pipeline, Schedule, largest_sum
-from planner.schedules.one_f_one_b_rows import counted
+from planner.schedules.one_f_one_b_rows import F0, F1, I0, I1, W0, W1, counted_on_v
 from planner.schedules.zero_bubble_fitted import SLACK, Greedy
-
-_F0, _F1, _I1, _I0 = range(4)
-"""The operations of a rank on a micro-batch, by dependency: 0 is its shallow stage, 1 its deep one."""
 
 
 class _GreedyV(Greedy):
     """Every rank's row of the V's two stages."""
 
     kind = (0, 0, 1, 1, 2, 2)
-    from_before = (_F0, _I1)
+    from_before = (F0, I1)
 
     def sent(self, r: int, what: int) -> bool:
         other = self.source(r, what)
@@ -41,28 +38,28 @@ def _warm_up(at: _GreedyV) -> None:
     """The V filled: shallow forwards while the first micro-batch comes back, then ranks level out."""
     p, m = at.p, at.m
     for r in range(p):
-        at.put(r, _F0)
+        at.put(r, F0)
     for r in range(p - 1, -1, -1):
         if r < p - 1:
-            back = at.end[r + 1][_F1][0] + at.transfer
+            back = at.end[r + 1][F1][0] + at.transfer
             while (
                 at.held[r] + 2 + 2 * r <= at.limit + SLACK
                 and at.clock[r] + at.seconds[0][r] <= back
-                and at.done(r, _F0) < m - r
+                and at.done(r, F0) < m - r
             ):
                 for ahead in range(r + 1):
-                    at.put(ahead, _F0)
-        at.put(r, _F1)
-    what = _F0
+                    at.put(ahead, F0)
+        at.put(r, F1)
+    what = F0
     for r in range(1, p):
         while (
-            at.done(r, _F0) + at.done(r, _F1) < at.done(r - 1, _F0) + at.done(r - 1, _F1)
-            or at.done(r, _F1) <= at.done(r - 1, _F1) < m
+            at.done(r, F0) + at.done(r, F1) < at.done(r - 1, F0) + at.done(r - 1, F1)
+            or at.done(r, F1) <= at.done(r - 1, F1) < m
         ):
             for other in range(p - 1, r - 1, -1):
                 if at.done(other, what) < m:
                     at.put(other, what)
-            what = _F0 + _F1 - what
+            what = F0 + F1 - what
 
 
 def _gradients(at: _GreedyV, eager: bool) -> None:
@@ -71,27 +68,27 @@ def _gradients(at: _GreedyV, eager: bool) -> None:
     deep: list[int] = []
     for r in range(at.p):
         at.make_room(r, 1)
-        ready = at.done(r, _I0) < at.done(r, _I1) and (at.sent(r, _I0) or at.done(r, _I1) >= at.m)
+        ready = at.done(r, I0) < at.done(r, I1) and (at.sent(r, I0) or at.done(r, I1) >= at.m)
         (shallow if ready else deep).append(r)
     for r in reversed(shallow):
-        at.fill(r, _I0)
-        at.put(r, _I0)
+        at.fill(r, I0)
+        at.put(r, I0)
     for r in deep:
-        at.fill(r, _I1, ever=eager)
-        at.put(r, _I1)
+        at.fill(r, I1, ever=eager)
+        at.put(r, I1)
 
 
 def _forwards(at: _GreedyV, eager: bool) -> None:
     """A forward on every rank, the deep stage's if its input is there."""
     for r in range(at.p):
-        if at.done(r, _F1) >= at.m:
+        if at.done(r, F1) >= at.m:
             continue
-        if at.done(r, _F1) >= at.done(r, _F0):
-            what = _F0
-        elif at.sent(r, _F1):
-            what = _F1
-        elif at.done(r, _F0) < at.m and at.sent(r, _F0):
-            what = _F0
+        if at.done(r, F1) >= at.done(r, F0):
+            what = F0
+        elif at.sent(r, F1):
+            what = F1
+        elif at.done(r, F0) < at.m and at.sent(r, F0):
+            what = F0
         else:
             continue
         at.make_room(r, 0)
@@ -123,11 +120,7 @@ def fitted_v_order(
                 break
             allowed = at.idle
     assert best is not None
-    tables = []
-    for r, row in enumerate(best.rows):
-        shallow, deep = r, 2 * p - 1 - r
-        tables.append(counted(row, (shallow, deep, deep, shallow, deep, shallow), "FFIIWW"))
-    return Order.of_tables(tables)
+    return Order.of_tables([counted_on_v(row, r, p) for r, row in enumerate(best.rows)])
 
 
 class ZeroBubbleV(Schedule):
@@ -148,18 +141,17 @@ class ZeroBubbleV(Schedule):
         """
         p, m = pipe.p, pipe.m
         n = max(2 * p - 1, m)
-        f0, f1, i0, i1, w0, w1 = range(6)
-        row = [f0] * (2 * (p - r) - 1) + [f1, f0] * r + [f1, i1, w1] * (p - r)
+        row = [F0] * (2 * (p - r) - 1) + [F1, F0] * r + [F1, I1, W1] * (p - r)
         shallow, deep = 2 * p - r - 1, p
         while deep < shallow or shallow < n:
             if shallow < n:
-                row.append(f0)
+                row.append(F0)
                 shallow += 1
-            row += (i0, w0, f1, i1, w1)
+            row += (I0, W0, F1, I1, W1)
             deep += 1
-        row += [i0, i1] * r + [i0, w0] * (p - r)
-        row += [w1] * n + [w0] * n
-        table = counted(row, (r, 2 * p - 1 - r) * 3, "FFIIWW")
+        row += [I0, I1] * r + [I0, W0] * (p - r)
+        row += [W1] * n + [W0] * n
+        table = counted_on_v(row, r, p)
         there: Ints = table[table[:, 2] < m]
         return there
 

@@ -1,6 +1,7 @@
 """The rules that make a layout legal, each with its text and where it is broken. Array-first."""
 
 import re
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -18,9 +19,9 @@ from planner.costs.shapes import is_latent
 from planner.hardware import Cluster
 from planner.layouts import Attention, Dispatcher, GradDtype, Layouts, OptimizerKind, Precision, Recompute, Split
 from planner.models import Transformer, mix
-from planner.schedules import Pipeline, Rule, get_schedule, usual_schedule
+from planner.schedules import Rule, get_schedule, usual_schedule
 from planner.step.given_stages import is_given
-from planner.step.pipelines import shares_ends, trait, weight_copies
+from planner.step.pipelines import by_schedule, pipeline, shares_ends, trait, weight_copies
 from planner.step.splits import has_short_last, shared_by_ends
 
 HOST_MEMORY = "the offloaded optimizer states of a job must fit in the memory of its hosts"
@@ -45,15 +46,9 @@ Table = list[tuple[str, Any]]
 
 def _schedule_rules(layouts: Layouts) -> list[Rule]:
     out = []
-    micro_batches = np.maximum(layouts.micro_batches, 1)
-    for i, name in enumerate(layouts.schedule_names):
-        rows = np.flatnonzero(layouts.schedule == i)
-        if not len(rows):
-            continue
-        pipe = Pipeline(
-            p=layouts.pp[rows], m=micro_batches[rows], v=layouts.virtual_stages[rows], k=layouts.sequence_slices[rows]
-        )
-        for rule in get_schedule(name).rules(pipe):
+    for schedule, rows in by_schedule(layouts):
+        pipe = pipeline(layouts, rows)
+        for rule in schedule.rules(replace(pipe, m=np.maximum(pipe.m, 1))):
             broken = np.zeros(layouts.shape[-1], dtype=bool)
             broken[rows] = rule.broken
             out.append(Rule(text=rule.text, broken=broken))

@@ -81,14 +81,18 @@ class _Versions(Hooks):
             if mini_batch not in self.predictions:
                 self.predictions[mini_batch] = self._predicted(self.behind(i))
             return self.predictions[mini_batch]
-        version = i // self.per_update - self.behind(i)
+        version = self._version(i)
         if here.kind == "F":
             # Micro-batches enter in order, so older versions are only for those in flight.
-            in_flight = min(self._oldest() // self.per_update - self.behind(self._oldest()), version)
+            in_flight = min(self._version(self._oldest()), version)
             self.kept = {v: w for v, w in self.kept.items() if v >= in_flight}
         if version not in self.kept:
             raise ScheduleError(f"{here.kind}{i} needs version {version} of the weights; there are {sorted(self.kept)}")
         return self.kept[version]
+
+    def _version(self, micro_batch: int) -> int:
+        """The version that a micro-batch runs on, where none is predicted."""
+        return micro_batch // self.per_update - self.behind(micro_batch)
 
     def _oldest(self) -> int:
         """The first micro-batch whose backward hasn't run; they run in order."""
@@ -116,10 +120,7 @@ class _Versions(Hooks):
         worker.apply(self.newest)
         worker.store.clear_gradients()
         self.kept[self.newest] = new
-        oldest = self._oldest()
-        first = (
-            self.newest if self.rule.predicted else min(oldest // self.per_update - self.behind(oldest), self.newest)
-        )
+        first = self.newest if self.rule.predicted else min(self._version(self._oldest()), self.newest)
         self.kept = {v: w for v, w in self.kept.items() if v >= first}
         self.most_kept = max(self.most_kept, len(self.kept))
 

@@ -24,23 +24,18 @@ class RankGroup:
 
 @dataclass
 class SentTraffic:
-    """Bytes of messages of one rank, and how many, by (group, operation).
+    """Bytes that one rank sends, by (group, operation), under ring algorithms."""
 
-    A message is the whole array that a collective works on: what is reduced, what a gather yields, what a scatter
-    takes. `wire_bytes` is what this rank sends for it under ring algorithms.
-    """
-
-    message_bytes: Counter[tuple[str, str]] = field(default_factory=Counter)
     wire_bytes: Counter[tuple[str, str]] = field(default_factory=Counter)
-    messages: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def add(self, group: str, operation: str, size_bytes: int, num_ranks: int) -> None:
-        """Count one operation. Of n ranks an all-reduce sends 2(n-1)/n of the array, the other collectives (n-1)/n."""
+        """Count one operation on a whole array: what is reduced, what a gather yields, what a scatter takes.
+
+        Of n ranks an all-reduce sends 2(n-1)/n of the array, the other collectives (n-1)/n.
+        """
         rounds = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1}.get(operation, 0)
         wire = size_bytes * rounds * (num_ranks - 1) // num_ranks if rounds else size_bytes
-        self.message_bytes[group, operation] += size_bytes
         self.wire_bytes[group, operation] += wire
-        self.messages[group, operation] += 1
 
     def of(self, group: str) -> int:
         """Bytes that this rank sent for a group, all operations together."""

@@ -154,7 +154,7 @@ def plan_fastest(
     wall = wall_within(q, tried, max_cost)
     if not np.isfinite(wall).any():
         raise _nothing(q, plan, max_gpus, max_cost)
-    gpus, price = _along(q, tried)
+    gpus, price = tried.layouts.gpus, _price(q.runs(tried.step_time_s, tried.layouts))
     fronts = [_thinned(pareto_front(x, wall), x, n) for x, n in ((gpus, points), (price, points // 2))]
     chosen = np.unique(np.concatenate([*fronts, _near_best(tried.layouts, wall)]))
     best, more = every_choice(q, request, tried, chosen)
@@ -162,7 +162,7 @@ def plan_fastest(
     wall, run = wall_within(q, result, max_cost), q.runs(result.step_time_s, result.layouts)
     searched = np.where(np.arange(len(wall)) < len(best.step_time_s), wall, np.inf)
     price = _price(run)
-    by_gpus, by_cost = (pareto_front(along, searched) for along in _along(q, result))
+    by_gpus, by_cost = (pareto_front(along, searched) for along in (result.layouts.gpus, price))
     return Fastest(
         strategy=plan.name, estimate=result, run=run, searched=looked + more,
         best=int(by_gpus[-1]), by_gpus=by_gpus, by_cost=by_cost, knee_gpus=knee(wall[by_gpus], price[by_gpus]),
@@ -250,11 +250,6 @@ def _near_best(layouts: Layouts, wall: Array) -> Ints:
     rows = rows[np.argsort(wall[rows], kind="stable")]
     _, first = np.unique(np.stack([layouts.gpus[rows], layouts.global_batch[rows]]), axis=1, return_index=True)
     return np.asarray(rows[np.sort(first)[:SIZES_NEAR_BEST]])
-
-
-def _along(q: TrainingCase, result: Estimate) -> tuple[Any, Array]:
-    """The axes of the fronts: accelerators and price."""
-    return result.layouts.gpus, _price(q.runs(result.step_time_s, result.layouts))
 
 
 def _thinned(front: Ints, along: Any, points: int) -> Ints:

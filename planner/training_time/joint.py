@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain, product
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from planner.search.request import LEAST_TOKENS, Fixed, Request, divisors
 from planner.search.space import allows, runs_of, sequence_choices
 from planner.step.legality import legal
 
-Value = TypeVar("Value")
 KINDS: Mapping[str, tuple[bool, bool]] = {
     "data": (False, False),
     "data+tensor": (True, False),

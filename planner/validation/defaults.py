@@ -32,7 +32,7 @@ from planner.choices.table import CHOICES
 from planner.hardware import Cluster, Framework
 from planner.layouts import usual_etp
 from planner.models import Transformer, load_model, model_names
-from planner.schedules import get_schedule
+from planner.schedules import get_schedule, usual_schedule
 from planner.step.splits import has_short_last, shared_by_ends
 from planner.validation.runs import COLUMNS, NEEDED, MeasuredRun, said
 
@@ -130,9 +130,7 @@ def candidates(run: MeasuredRun, model: Transformer, framework: Framework) -> li
     etp = run["etp"] or int(usual_etp(dp, tp, cp, ep))
     out = []
     for zero, b, mode, v in product(shards, micro, modes, chunks):
-        sliced = base["sequence_slices"] > 1
-        default = ("seq1f1b-interleaved" if v > 1 else "seq1f1b") if sliced else "interleaved" if v > 1 else "1f1b"
-        schedule = named or default
+        schedule = named or usual_schedule(v, base["sequence_slices"])
         if schedule == "1f1b" and v > 1:
             schedule = "interleaved"
         choices = {"zero": zero, "micro_batch": b, "recompute": mode, "virtual_stages": v, "schedule": schedule}

@@ -287,7 +287,7 @@ def finish(x: PreparedStep, timeline: Timeline) -> StepSimulation:
         gather_hidden_s=gather - shown,
         reduce_s=reduce, tied_s=tied, reduce_start_s=reduce_start, reduce_end_s=reduce_end,
         update_start_s=ready, update_end_s=end,
-        held_bytes=timeline.held(lambda stage: stage_bytes[stage] * tokens, float(held.weight_grad_share[0]))
+        held_bytes=timeline.held(stage_bytes[order.stage] * tokens, float(held.weight_grad_share[0]))
         - gradients_to_come(costs.case, order, static.gradients_bytes),
         static_bytes=static.total_bytes - loss * np.asarray(ranks.share.last),
         moved_s=moved * (0.0 if costs.offload_layer_s is None else costs.offload_layer_s[0]),

@@ -1,6 +1,6 @@
 """The timeline of a schedule: when each operation runs for given durations, what ranks hold, what was waited for."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -53,13 +53,12 @@ class Timeline:
         whole = self.span_s if span else self.makespan_s
         return float(1.0 - self.busy_s.mean() / whole)
 
-    def held(self, bytes_of: Callable[[Ints], Any] | None = None, kept: float = 0.0) -> Array:
+    def held(self, size: Any = 1.0, kept: float = 0.0) -> Array:
         """Activations that each rank holds after each of its operations starts, shape (n,).
 
-        bytes_of: size of one forward's activations by stage (default 1). kept: the share that an input gradient
-        leaves for the weight gradient. F adds; B, I and W free when they end, so their own is still held.
+        size: of a forward's activations, a number or one for each operation, (n,). kept: the share that an input
+        gradient leaves for the weight gradient. F adds; B, I and W free when they end, so their own is still held.
         """
-        size = np.ones(len(self.order)) if bytes_of is None else np.asarray(bytes_of(self.order.stage), dtype=float)
         share = np.array([1.0, -1.0, -(1.0 - kept), -kept, 0.0, 0.0, 0.0, 0.0])
         change = share[self.order.kind] * size
         after = np.cumsum(change)
@@ -67,9 +66,9 @@ class Timeline:
         after -= np.repeat(before_rank, np.diff(self.order.start))
         return np.where(change < 0, after - change, after)
 
-    def peak(self, bytes_of: Callable[[Ints], Any] | None = None, kept: float = 0.0) -> Array:
+    def peak(self, size: Any = 1.0, kept: float = 0.0) -> Array:
         """The most that each rank holds, shape (p,)."""
-        return np.maximum.reduceat(self.held(bytes_of, kept), self.order.start[:-1])
+        return np.maximum.reduceat(self.held(size, kept), self.order.start[:-1])
 
 
 def check_size(pipe: Pipeline, steps: int = 1) -> None:
