@@ -66,6 +66,7 @@ class Layouts:
     recompute_layers: with full recomputation, how many layers of each virtual stage are repeated, its first ones
     (Megatron-LM's --recompute-method block, arXiv 2205.05198); 0 all.
     offload_fraction: of the optimizer's state, where offload_optimizer keeps it in host memory; the host updates it.
+    offload_parameters: where ZeRO 3 shards parameters, a rank's shard waits in host memory for every gather.
     offload_layers: of each virtual stage the first ones, whose activations wait in host memory for their backward pass.
     zero: 0 replicated, 1 optimizer state, 2 gradients too, 3 parameters too. dp_replicate: copies of what ZeRO shards:
     1 spreads a state over all dp * cp ranks, n over dp * cp / n neighbours each (hybrid sharding: PyTorch's HSDP,
@@ -99,6 +100,7 @@ class Layouts:
     fused_norm: Bools
     offload_optimizer: Bools
     offload_fraction: Array
+    offload_parameters: Bools
     offload_layers: Ints
     grad_dtype: Ints
     grad_reduce_dtype: Ints

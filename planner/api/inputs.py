@@ -59,6 +59,7 @@ class LayoutChoices(SharedChoices, total=False):
     sequence_parallel: bool | None
     fused_norm: bool
     offload_optimizer: bool
+    offload_parameters: bool
     offload_layers: int
 
 
@@ -78,6 +79,7 @@ class SearchChoices(SharedChoices, total=False):
     dp_replicate: Numbers
     recompute: Names
     recompute_layers: Numbers
+    offload_parameters: bool | None
     offload_layers: Numbers
     schedule: Names
     layer_split: Names

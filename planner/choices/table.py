@@ -59,6 +59,8 @@ CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
            tried=(False, True), settled=False, of_layer=False, risks=2),
     Choice("offload_fraction", float, 1.0, "Share of the optimizer's state that offload_optimizer moves to the host, "
            "which updates it.", "share", settled=False, shared=True, of_layer=False, least=0, most=1),
+    Choice("offload_parameters", bool, False, "With ZeRO 3: each rank's parameters wait in host memory for every "
+           "gather.", "offloaded parameters", tie=19, axis=5, tried=(False,), risks=2),
     Choice("offload_layers", int, 0, "Layers of each virtual stage, its first ones, whose activations wait in host "
            "memory.", "offloaded", tie=18, axis=5, tried=(0,), least=0, of_layer=False, risks=2),
     Choice("grad_dtype", GradDtype, GradDtype.FRAMEWORK, "The gradient that micro-batches add up in: "

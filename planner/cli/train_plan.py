@@ -153,6 +153,7 @@ def _task(model: Transformer, row: dict[str, Any], schedule: Schedule, pipe: Pip
         dtype=np.dtype(PRECISIONS[choices.precision]), seed=choices.seed, clip=choices.clip,
         layer_at_a_time=schedule.layer_at_a_time,
         capacity_factor=row["capacity_factor"],
+        offload_parameters=row["offload_parameters"],
         offload_layers=row["offload_layers"],
         offload_fraction=row["offload_fraction"] if row["offload_optimizer"] else 0.0,
     )  # fmt: skip

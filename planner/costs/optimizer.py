@@ -13,6 +13,8 @@ from planner.costs.memory.bytes_per_parameter import (
     gradient_bytes,
     gradients_on_host,
     moment_bytes,
+    parameter_bytes,
+    parameters_on_host,
     updated_bytes,
 )
 from planner.costs.parameters import RankParameters, state_parameters
@@ -31,8 +33,8 @@ def optimizer_s(case: Case, own: RankParameters) -> Array:
 
     own: parameters of the busiest rank before ZeRO's sharding.
     Zeroing and averaging the gradient buffer passes over all that it holds (`gradient_passes`). Of an offloaded state
-    gradients go to the host, which updates its share at its memory's rate, and parameters come back over the host link,
-    one after another and beside nothing else.
+    gradients go to the host, which updates its share at its memory's rate. Parameters cross the host link where they
+    lie on its other side. All this is one after another and beside nothing else.
     """
     layouts, own = case.layouts, trained(case, own)
     gradients, local = (state_parameters(own, layouts, from_stage) for from_stage in (2, 1))
@@ -45,27 +47,19 @@ def optimizer_s(case: Case, own: RankParameters) -> Array:
     buffer = buffer * (1.0 - gradients_on_host(case))
     host = np.where(layouts.offload_optimizer, layouts.offload_fraction, 0.0)
     there = moved / host_memory_rate(case.cluster) + clipped / case.device.memory_rate
-    there = there + local * linked_bytes(case) / host_link_rate(case.cluster)
-    return np.asarray((1.0 - host) * update + host * there + buffer + case.framework.host_step_s)
+    linked = local * (host * linked_bytes(case) + np.abs(host - parameters_on_host(case)) * parameter_bytes(layouts))
+    linked_s = linked / case.cluster.host_link.reached_bytes_per_s
+    return np.asarray((1.0 - host) * update + host * there + linked_s + buffer + case.framework.host_step_s)
 
 
 def linked_bytes(case: Case) -> Array:
-    """Bytes per parameter of an offloaded state that cross the host link in a step: its gradient, and 2 of its update.
+    """Bytes per parameter of an offloaded state's gradient that cross the host link in a step.
 
     Gradients that wait in host memory go there with every micro-batch, and their sum comes back to be added to
-    (DeepSpeed, stage3.py, partition_grads; FSDP adds on the host, which counts the same). Where what is sharded is the
-    optimizer's fp32 parameter alone, every gather of it starts in host memory (FSDP2, _fsdp_param.py,
-    all_gather_inputs): twice a micro-batch with ZeRO 3, once with ZeRO 2.
+    (DeepSpeed, stage3.py, partition_grads; FSDP adds on the host, which counts the same).
     """
-    layouts, kept = case.layouts, gradient_bytes(case)
-    sent = kept * (1.0 + 2.0 * (gradients_on_host(case) > 0) * (layouts.micro_batches - 1.0))
-    gathers = np.where(case.framework.one_sharded_copy, np.maximum(layouts.zero - 1, 0), 0)
-    return np.asarray(sent + np.where(gathers > 0, 4.0 * gathers * layouts.micro_batches, 2.0))
-
-
-def host_link_rate(cluster: Cluster) -> float:
-    """Bytes per second between a GPU and its host, each way."""
-    return cluster.host_link.bandwidth_bytes_per_s * cluster.host_link.fraction
+    times = 1.0 + 2.0 * (gradients_on_host(case) > 0) * (case.layouts.micro_batches - 1.0)
+    return np.asarray(gradient_bytes(case) * times)
 
 
 def host_memory_rate(cluster: Cluster) -> float:
@@ -74,7 +68,7 @@ def host_memory_rate(cluster: Cluster) -> float:
 
 
 def offloaded_bytes(model: Transformer, layouts: Layouts, copies: Any) -> Array:
-    """Bytes of a job's optimizer states in its hosts' memory, where they are offloaded, shape (n,).
+    """Bytes of a job's optimizer states and parameters in its hosts' memory, where they are offloaded, shape (n,).
 
     Beside the moments these are a fp32 parameter and gradient, which the update there reads: 16 bytes with Adam, as
     DeepSpeed's estimate_zero2_model_states_mem_needs and its like for ZeRO 3 have it.
@@ -87,7 +81,8 @@ def offloaded_bytes(model: Transformer, layouts: Layouts, copies: Any) -> Array:
     whole = (once - experts) * layouts.dp * layouts.cp + experts * layouts.expert_replicas
     held = copies * np.where(layouts.zero == 0, whole, once * layouts.dp_replicate)
     host = np.where(layouts.offload_optimizer, layouts.offload_fraction * held, 0.0)
-    return np.asarray(host * (8.0 + moment_bytes(layouts)))
+    parameters = layouts.offload_parameters * held * parameter_bytes(layouts)
+    return np.asarray(host * (8.0 + moment_bytes(layouts)) + parameters)
 
 
 STEPS = 5  # of Newton-Schulz, in Jordan's Muon, Moonlight's and Megatron-Core's

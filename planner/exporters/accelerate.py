@@ -41,7 +41,7 @@ class Accelerate(Target):
     def only(self, fixed: Fixed) -> Fixed:
         """No pipeline, no experts of one's own, gradients sharded or all replicated, no sequence parallelism."""
         some = allowed(fixed, pp=(1,), ep=(1,), zero=(0, 2, 3), schedule=("1f1b",), ulysses=(1,), recompute_layers=(0,),
-                       offload_layers=(0,), sequence_parallel=(False,))  # fmt: skip
+                       offload_layers=(0,), offload_parameters=(False,), sequence_parallel=(False,))  # fmt: skip
         return replace(some, never=(*some.never, (REPLICAS, replicated_beside)))
 
     def adapt(self, nearest: Nearest) -> None:

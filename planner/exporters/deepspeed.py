@@ -25,6 +25,7 @@ class DeepSpeed(Target):
     suffix = ".json"
     adapters = "adapters are the training code's own, such as peft's"
     mark = ""
+    offloads_parameters = True
 
     def only(self, fixed: Fixed) -> Fixed:
         """One chunk a rank, no ring over the sequence, no sequence parallelism, no copies of what ZeRO shards."""
@@ -116,4 +117,6 @@ def _zero(job: Job) -> dict[str, Any]:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
         if row["offload_fraction"] < 1:
             zero["offload_optimizer"]["ratio"] = row["offload_fraction"]
+    if row["offload_parameters"]:
+        zero["offload_param"] = {"device": "cpu", "pin_memory": True}
     return zero

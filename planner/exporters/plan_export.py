@@ -83,6 +83,8 @@ def export_plan(
         nearest.note(f"train {plan.row['train']}: {target.adapters}")
     if plan.row["dispatcher"] == "ppmoe":
         raise nearest.refuse("dispatcher", "sends tokens to their experts", "recommend with another --dispatcher")
+    if not target.offloads_parameters:
+        nearest.change("offload_parameters", False, "no setting moves them alone")
     target.adapt(nearest)
     setup = nearest.setup
     layouts = one_layout(setup.cluster, **nearest.row)

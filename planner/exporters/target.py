@@ -179,6 +179,8 @@ class Target(ABC):
     """Whether its file builds on a recipe of the user's own."""
     spreads_tokens = False
     """Whether its tensor ranks have sequence parallelism where nothing is said."""
+    offloads_parameters = False
+    """Whether it can keep sharded parameters in host memory without the optimizer's state."""
     mark = "#"
     """The text that begins a comment; empty where the format has none."""
     adapters: str | None = None

@@ -175,6 +175,8 @@ class Framework:
         because="only what a profile says it can")
     offloads_layers: bool = yes("Without a pipeline and recomputation, layers' activations can wait in host memory.",
         because="only what a profile says it can")
+    offloads_parameters: bool = yes("Parameters that ZeRO 3 shards can wait in host memory.",
+        because="only what a profile says it can")
     hybrid_sharding: bool = yes(
         "It can shard over some replicas, such as a node's, and keep a copy of the shards on others.",
         because="only what a profile says it can")

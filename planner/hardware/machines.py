@@ -141,6 +141,11 @@ class Link:
     device_sends: bool = yes("GPUs start their own sends over the network, as DeepEP does; else hosts do it for them.",
         default=True, because="NVSHMEM's GPU-initiated transport of InfiniBand and RoCE")
 
+    @property
+    def reached_bytes_per_s(self) -> float:
+        """Bytes per second, each way, that large messages reach."""
+        return self.bandwidth_bytes_per_s * self.fraction
+
     def faster(self, factor: float) -> Link:
         """The link with so many times its bandwidth."""
         return replace(self, bandwidth_bytes_per_s=self.bandwidth_bytes_per_s * factor)

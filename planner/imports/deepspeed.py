@@ -40,15 +40,14 @@ def deepspeed_run(path: Path, profile: Setup, *, gpus: int, **python: Any) -> Ex
     offload, ratio = moved.get("device", "none") != "none", moved.get("ratio", 1.0)
     if type(ratio) not in (int, float) or not 0 <= ratio <= 1:
         raise config.wrong("zero_optimization.offload_optimizer.ratio", "a number from 0 to 1")
-    if config.table("zero_optimization.offload_param").get("device", "none") != "none":
-        notes.append("zero_optimization.offload_param: not counted; planner offloads the optimizer's state alone")
+    parameters = config.table("zero_optimization.offload_param").get("device", "none") != "none"
     if config.get("activation_checkpointing") is not None and python["recompute"] == "none":
         notes.append("activation_checkpointing: the model's code turns it on; ask for recompute full if it does")
     bf16, fp16 = (config.one_of(f"{x}.enabled", (True, False), False) for x in ("bf16", "fp16"))
     precision = "bf16" if bf16 else "fp16" if fp16 else "fp32"
     layouts = one_layout(
         profile.cluster, global_batch=batch, dp=dp, tp=tp, micro_batch=micro, zero=stage, precision=precision,
-        offload_optimizer=offload, offload_fraction=float(ratio) if offload else 1.0,
+        offload_optimizer=offload, offload_fraction=float(ratio) if offload else 1.0, offload_parameters=parameters,
         **_gradients(config, precision, profile.framework), **python,
     )  # fmt: skip
     check_legal(profile.model, profile.cluster, layouts)

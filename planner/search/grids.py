@@ -282,7 +282,7 @@ def _makes_a_difference(layouts: Layouts, axes: Axes) -> Any:
     node is the same as one over all ranks.
     """
     x = layouts
-    sharded = (x.zero == 0) | (x.dp * x.cp > 1)
+    sharded = (x.zero == 0) | (x.dp * x.cp > 1) | x.offload_parameters
     copied = (_columns(axes)["dp_replicate"] != A_NODE_EACH) | (x.dp_replicate > 1)
     return sharded & copied & (~x.sequence_parallel | (x.tp > 1))
 

@@ -136,4 +136,4 @@ def _between(question: MixedQuestion, g: int) -> tuple[float, float]:
     cluster = question.setups[g].cluster
     link = question.network or cluster.network
     nics = -(-question.gpus[g] // cluster.gpus_per_node) * cluster.nics_per_node
-    return nics * link.bandwidth_bytes_per_s * link.fraction, link.latency_s
+    return nics * link.reached_bytes_per_s, link.latency_s

@@ -26,7 +26,7 @@ class Fixed:
     settled: the tuples by name, a choice of `SETTLED` each; `Fixed(tp=(2, 4)).tp` is one of them.
     excluded: choices, each with a value that it may not have. never: rules of a framework's own, each with the function
     that says where a table of layouts breaks it. shared: choices, each with the value that all layouts
-    have. pipelined: two stages or more, for a schedule was named. offload, allow_async: the optimizer's state in host
+    have. pipelined: two stages or more, for a schedule was named. offload, allow_async: states and activations in host
     memory, and asynchronous schedules, may be searched too.
     """
 
@@ -82,7 +82,8 @@ class Request:
 
     gpus, global_batch: 1 where they are what is looked for (`sized`). fine_recompute, hybrid_sharding: the framework
     has it. zero2_by_layer: it scatters gradients in every backward pass without a pipeline, so stage 1 of ZeRO is 2
-    there. own_split: how it alone splits layers over stages, where its user has no say.
+    there. offloads_parameters: sharded ones can wait in host memory. own_split: how it alone splits layers over stages,
+    where its user has no say.
     """
 
     gpus: int = 1
@@ -93,6 +94,7 @@ class Request:
     fine_recompute: bool = field(default=False, metadata=BROUGHT)
     hybrid_sharding: bool = field(default=False, metadata=BROUGHT)
     zero2_by_layer: bool = field(default=False, metadata=BROUGHT)
+    offloads_parameters: bool = field(default=False, metadata=BROUGHT)
     own_split: Split | None = field(default=None, metadata=BROUGHT)
 
     @staticmethod
@@ -100,7 +102,7 @@ class Request:
         """The question under a framework, which brings what it has; question: the other fields."""
         return Request(
             **question, fine_recompute=framework.fine_recompute, hybrid_sharding=framework.hybrid_sharding,
-            zero2_by_layer=framework.zero2_by_layer,
+            zero2_by_layer=framework.zero2_by_layer, offloads_parameters=framework.offloads_parameters,
             own_split=None if framework.layer_split == "even" else choice(Split, framework.layer_split),
         )  # fmt: skip
 

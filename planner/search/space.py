@@ -144,13 +144,16 @@ def stages_of_zero(pp: int, schedule: Schedule, zero2_by_layer: bool) -> list[in
 def _axes(model: Transformer, pp: int, v: int, schedule: Schedule, sequence: tuple[int, ...], request: Request) -> Axes:
     """Choices that combine with every row of a schedule and so many (virtual) stages."""
     fixed = request.fixed
+    zero = fixed.among("zero", stages_of_zero(pp, schedule, request.zero2_by_layer and not fixed.zero))
     listed: dict[str, Iterable[int]] = {
         "recompute": _modes(model, schedule, request),
-        "zero": fixed.among("zero", stages_of_zero(pp, schedule, request.zero2_by_layer and not fixed.zero)),
+        "zero": zero,
         "dp_replicate": fixed.dp_replicate or ([1, A_NODE_EACH] if request.hybrid_sharding else [1]),
         "sequence_parallel": sequence,
         "layer_split": _splits(model, pp, v, schedule, request),
         "offload_optimizer": [0, 1] if fixed.offload else [0],
+        "offload_parameters": fixed.offload_parameters
+        or ([0, 1] if fixed.offload and request.offloads_parameters and 3 in zero else [0]),
     }
 
     for name in chain(*AXES):

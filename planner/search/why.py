@@ -116,7 +116,9 @@ def why_not(setup: Setup, found: Recommendation, wanted: dict[str, Any]) -> Why:
     if other.layouts.pp[0] > 1 and not kind.synchronous and not found.request.fixed.allow_async:
         return because("asynchronous", f"Not searched: {kind.name} is asynchronous and changes the training; "
                        f"--allow-async searches it. {difference}", other)  # fmt: skip
-    for name, of in (("offload_optimizer", "the optimizer"), ("offload_layers", "activations of layers")):
+    moved = {"offload_optimizer": "the optimizer", "offload_parameters": "parameters",
+             "offload_layers": "activations of layers"}  # fmt: skip
+    for name, of in moved.items():
         if (
             getattr(other.layouts, name)[0]
             and not found.request.fixed.offload

@@ -24,7 +24,7 @@ from planner.step.given_stages import is_given
 from planner.step.pipelines import by_schedule, pipeline, shares_ends, trait, weight_copies
 from planner.step.splits import has_short_last, shared_by_ends
 
-HOST_MEMORY = "the offloaded optimizer states of a job must fit in the memory of its hosts"
+HOST_MEMORY = "the states that a job offloads must fit in the memory of its hosts"
 EMPTY = PipelineLayout((0,), (0,))
 MODEL_FIGURES = ("num_layers", "num_heads", "num_kv_heads", "num_experts", "seq_len")
 WORDS = {
@@ -230,6 +230,8 @@ def _numeric_rules(model: Transformer, cluster: Cluster, x: Layouts) -> Table:
          x.recompute_layers > np.where((x.layer_split == Split.EVEN) & ~is_given(x), chunk_layers, model.num_layers)),
         ("offload_layers must be fewer than a virtual stage's layers: its last one's activations are needed at once",
          x.offload_layers >= chunk_layers),
+        ("offload_parameters needs zero 3: other stages keep parameters whole on every GPU",
+         x.offload_parameters & (x.zero != 3)),
         ("offload_layers excludes a split backward, sequence slices and recompute_layers",
          (x.offload_layers > 0)
          & (trait(x, "splits_backward") | (x.sequence_slices > 1) | (x.recompute_layers > 0))),
@@ -265,7 +267,7 @@ def _adapter_rules(model: Transformer, x: Layouts) -> Table:
 def _capacity_rules(model: Transformer, cluster: Cluster, x: Layouts) -> Table:
     """Rules of how many accelerators and how much host memory the cluster has."""
     table: Table = [("more accelerators than the cluster has", x.gpus > (cluster.max_gpus or np.inf))]
-    if cluster.host_memory_bytes is not None and np.any(x.offload_optimizer):
+    if cluster.host_memory_bytes is not None and np.any(x.offload_optimizer | x.offload_parameters):
         nodes = np.ceil(x.gpus / cluster.gpus_per_node)
         table.append((HOST_MEMORY, offloaded_bytes(model, x, weight_copies(x)) > nodes * cluster.host_memory_bytes))
     return table

@@ -25,7 +25,7 @@ from planner.costs.network.collectives import rank_send_s
 from planner.costs.network.data_parallel import data_traffic, gather_pieces
 from planner.costs.network.traffic import LayerTraffic, Traffic, exposed_send_s, layer_traffic, traffic
 from planner.costs.one_layer import OneLayer, one_layer
-from planner.costs.optimizer import host_link_rate, optimizer_s
+from planner.costs.optimizer import optimizer_s
 from planner.costs.parameters import RankParameters
 from planner.layouts import Layouts, Recompute
 from planner.models import counts, mix
@@ -173,7 +173,7 @@ def _offload_layer_s(case: Case, held: Activations) -> Array | None:
     """Seconds in which a layer's activations of one micro-batch go to the host, or come back."""
     if not np.any(case.layouts.offload_layers):
         return None
-    return np.asarray(held.layer / host_link_rate(case.cluster) + case.cluster.host_link.latency_s)
+    return np.asarray(held.layer / case.cluster.host_link.reached_bytes_per_s + case.cluster.host_link.latency_s)
 
 
 def _layer_not_recomputed(case: Case, one: OneLayer, cost: LayerCost, params: RankParameters) -> LayerTime | None:

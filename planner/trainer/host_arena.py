@@ -93,11 +93,14 @@ class HostStates:
     """The units that the host steps, whole, in the order of their names until they hold a share of all elements.
 
     Gradients leave the device, numpy steps the host's copy of the parameters, which come back (ZeRO-Offload, Ren et al.
-    2021; Megatron-Core's HybridDeviceOptimizer). Shapes: k elements that this rank owns of a unit.
+    2021; Megatron-Core's HybridDeviceOptimizer). Where parameters lie on the host (`with_parameters`) it steps these.
+    Shapes: k elements that this rank owns of a unit.
     """
 
-    def __init__(self, communicator: Communicator, sizes: Mapping[str, int], share: float) -> None:
-        self.communicator = communicator
+    def __init__(
+        self, communicator: Communicator, sizes: Mapping[str, int], share: float, with_parameters: bool = False
+    ) -> None:
+        self.communicator, self.with_parameters = communicator, with_parameters
         self.units: set[str] = set()
         wanted = share * sum(sizes.values())
         for name in sorted(sizes):
@@ -113,9 +116,11 @@ class HostStates:
     def update(self, optimizer: Optimizer, name: str, w_k: Array, g_k: Array, decays_k: Array, step: int) -> None:
         """Updates as `Optimizer.update` does, on the host."""
         if name not in self._weights:
-            self._weights[name], self._decays[name] = np.array(on_host(w_k)), on_host(decays_k)
+            self._weights[name] = w_k if self.with_parameters else np.array(on_host(w_k))
+            self._decays[name] = on_host(decays_k)
         traffic = self.communicator.traffic
         traffic.add(LINK, "out", g_k.nbytes, 2)
         optimizer.update(np, name, self._weights[name], on_host(g_k), self._decays[name], step)
-        w_k[...] = self.communicator.xp.asarray(self._weights[name])
-        traffic.add(LINK, "in", w_k.nbytes, 2)
+        if not self.with_parameters:
+            w_k[...] = self.communicator.xp.asarray(self._weights[name])
+            traffic.add(LINK, "in", w_k.nbytes, 2)

@@ -24,6 +24,7 @@ import numpy as np
 
 from planner.trainer.arrays import Array
 from planner.trainer.communicator import Communicator, RankGroup
+from planner.trainer.host_arena import LINK
 from planner.trainer.mesh import Mesh
 from planner.trainer.parameters import Unit, Views
 
@@ -33,7 +34,8 @@ class Store:
 
     holders: of each unit, the ranks of this data and tensor coordinate that hold it: more than one for a tied
     embedding, or a pipeline with two replicas of the model. dtype: of parameters and gradients as they are kept and
-    stepped; compute: of parameters as layers use them, by default the same.
+    stepped; compute: of parameters as layers use them, by default the same. on_host: the shards of parameters lie in
+    host memory, and come to the device for every gather.
     """
 
     def __init__(
@@ -49,13 +51,14 @@ class Store:
         seed: int = 0,
         sequence_parallel: bool = False,
         ep: int = 1,
+        on_host: bool = False,
     ) -> None:
         self.communicator, self.mesh, self.zero, self.dtype = communicator, mesh, zero, dtype
         self.expert_mesh, self.shared_mesh = mesh.expert_mesh(ep), mesh.whole_pipeline
         self.compute = dtype if compute is None else compute
         self.units = {unit.name: unit for unit in sorted(units, key=lambda u: u.name)}
         self.holders = holders
-        self.sequence_parallel = sequence_parallel
+        self.sequence_parallel, self.on_host = sequence_parallel, on_host
         self.xp = communicator.xp
         self._parameters: dict[str, Array] = {}
         self._gradients: dict[str, Array] = {}
@@ -65,7 +68,7 @@ class Store:
         for name, unit in self.units.items():
             here = self.mesh_of(name)
             start = self.padded(name, unit.initial(np, seed, here.tp, here.t))
-            start = self.xp.asarray(start.astype(dtype))
+            start = start.astype(dtype) if on_host else self.xp.asarray(start.astype(dtype))
             self._parameters[name] = start[self.mine(name)].copy() if zero == 3 else start
         self.clear_gradients()
 
@@ -98,9 +101,15 @@ class Store:
         flat, mesh = self._in_compute(unit.name), self.mesh_of(unit.name)
         if self.zero == 3:
             if unit.name not in self._gathered:
-                self._gathered[unit.name] = self.communicator.all_gather(flat, mesh.shard)
+                self._gathered[unit.name] = self.communicator.all_gather(self._on_device(flat), mesh.shard)
             flat = self._gathered[unit.name]
         return unit.views(flat, mesh.tp)
+
+    def _on_device(self, shard: Array) -> Array:
+        if not self.on_host:
+            return shard
+        self.communicator.traffic.add(LINK, "in", shard.nbytes, 2)
+        return self.xp.array(shard)
 
     def _in_compute(self, name: str) -> Array:
         """The unit's parameters in the number format of the layers, cast once a step."""
@@ -202,6 +211,7 @@ class Store:
     def whole(self, name: str, owned_k: Array) -> dict[str, Array]:
         """An owned array as the model's own tensors, gathered over data and tensor ranks: parameters or gradients."""
         unit, mesh = self.units[name], self.mesh_of(name)
+        owned_k = self.xp.asarray(owned_k)
         flat = self.communicator.all_gather(owned_k, mesh.shard) if self.zero else owned_k
         ranks = self.communicator.all_gather(flat, mesh.tensor).reshape(mesh.tp, -1)
         parts = [unit.views(flat, mesh.tp) for flat in ranks]

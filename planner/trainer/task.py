@@ -28,8 +28,9 @@ class Task:
     recompute_layers: of each stage, its first ones, that `recompute` is of; 0 all.
     dtype: of the layers' arithmetic; 16-bit ones keep parameters, gradients and optimizer state in 32 bits, and scale
     the loss. layer_at_a_time: of the schedule; sharded parameters are then gathered once for micro-batches in a row.
-    offload_fraction: of the optimizer's state, kept and updated in host memory. offload_layers: of each stage, its
-    first ones but for its last, whose activations wait there.
+    offload_fraction: of the optimizer's state, kept and updated in host memory. offload_parameters: sharded ones wait
+    there too, beside all of the state. offload_layers: of each stage, its first ones but for its last, whose
+    activations wait there.
     """
 
     model: Transformer
@@ -57,6 +58,7 @@ class Task:
     clip: float = 0.0
     layer_at_a_time: bool = False
     offload_fraction: float = 0.0
+    offload_parameters: bool = False
     offload_layers: int = 0
 
     @property
@@ -130,6 +132,10 @@ def _states(task: Task) -> Rules:
     yield task.zero not in (0, 1, 2, 3), f"zero is {task.zero}; allowed: 0, 1, 2 or 3"
     yield layers < 0, f"offload_layers is {layers}; allowed: a whole number from 0"
     yield not 0.0 <= fraction <= 1.0, f"offload_fraction is {fraction}; allowed: a number from 0 to 1"
+    yield (
+        task.offload_parameters and (task.zero < 3 or fraction < 1.0),
+        f"offload_parameters is on; the trainer needs zero 3, not {task.zero}, and offload_fraction 1, not {fraction}",
+    )
     yield (
         copies < 1 or task.dp % copies or (copies > 1 and task.zero == 0),
         f"dp_replicate is {copies}; allowed: a divisor of dp {task.dp}, and 1 where zero is 0",

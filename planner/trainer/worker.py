@@ -95,6 +95,7 @@ class Worker:
             seed=task.seed,
             sequence_parallel=self.setting.region.split_tokens,
             ep=task.ep,
+            on_host=task.offload_parameters,
         )
         self.executor = Executor(
             communicator=communicator,
@@ -111,8 +112,9 @@ class Worker:
         self._weights = {name: self.store.weights(name) for name in units}
         self._decays = {name: self.store.decays(name) for name in units}
         self.host = HostStates(
-            communicator, {name: len(self.store.owned(name)[0]) for name in units}, task.offload_fraction
-        )
+            communicator, {name: len(self.store.owned(name)[0]) for name in units}, task.offload_fraction,
+            task.offload_parameters,
+        )  # fmt: skip
 
     def gradients(self, batch: Batch) -> float:
         """Forward and backward passes of one step, gradients complete in the store; the mean loss, on every rank."""

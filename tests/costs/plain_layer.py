@@ -250,12 +250,12 @@ class Layer:
         wide = x.precision <= Precision.TF32 or gradient >= 4
         waits = x.zero >= (f.host_fp32_gradients_zero if wide else f.host_gradients_zero)
         linked = gradient * (2 * x.micro_batches - 1 if waits and x.offload_optimizer else 1)
-        gathered = f.one_sharded_copy and x.zero >= 2
-        linked += 4 * (x.zero - 1) * x.micro_batches if gathered else 2
-        there += local * linked / (c.host_link.bandwidth_bytes_per_s * c.host_link.fraction)
         away = x.offload_fraction if x.offload_optimizer else 0.0
+        parameters = max(x.offload_parameters, away if f.one_sharded_copy else 0.0)
+        over = away * linked + abs(away - parameters) * (4 if x.precision <= Precision.TF32 else 2)
+        over_s = local * over / (c.host_link.bandwidth_bytes_per_s * c.host_link.fraction)
         kept = gradients * (1 - away * waits)
-        return float((1 - away) * here + away * there + 3 * kept * gradient / self.rate + f.host_step_s)
+        return float((1 - away) * here + away * there + over_s + 3 * kept * gradient / self.rate + f.host_step_s)
 
     def tensors(self) -> dict[str, float]:
         """Bytes that a layer keeps where nothing is recomputed, tensor by tensor."""

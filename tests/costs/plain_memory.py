@@ -156,12 +156,12 @@ class Remembered:
         if f.one_sharded_copy and x.zero == 3 and not self.fp32 and not self.frozen:
             parameters = 0.0
         stays = 1 - x.offload_fraction if x.offload_optimizer else 1.0
-        if f.one_sharded_copy and x.zero == 3:
-            parameters *= stays
         if f.one_sharded_copy and self.fp32 and self.shards > 1 and x.zero in (1, 2):  # the shard that is updated
-            parameters += stays * self.sharded(dense, own.experts * of_layer, 1) * at.copies
+            parameters += (1 - self.parameters_away()) * self.sharded(dense, own.experts * of_layer, 1) * at.copies
         if self.frozen:
             parameters += self.sharded(moves.dense, moves.experts, 3) * parameter * at.copies * at.versions
+        if x.zero == 3:
+            parameters *= 1 - self.parameters_away()
         if x.zero < 3:
             parameters += fp8 * (own.layers + own.experts) * at.copies
         return {
@@ -170,6 +170,11 @@ class Remembered:
             "activations_bytes": at.in_flight * (freed + at.modules * held["modules"]) * slack,
             "logits_bytes": logits * slack, "buffers_bytes": buffers, "reserved_bytes": f.reserved_bytes,
         }  # fmt: skip
+
+    def parameters_away(self) -> float:
+        """Share of sharded parameters in host memory."""
+        with_state = self.f.one_sharded_copy and self.x.offload_optimizer
+        return max(self.x.offload_parameters, self.x.offload_fraction if with_state else 0.0)
 
     def summed_gradient(self) -> float:
         """Bytes of the gradient that adds up micro-batches."""
@@ -216,7 +221,8 @@ class Remembered:
         """Gradients before their scatter, and with ZeRO-3 gathered parameters; of the larger end what it is alone."""
         m, f, x = self.m, self.f, self.x
         names = ("scattered", "end_scattered", "gathered", "ends_gathered", "end", "end_copies")
-        if self.shards == 1 or x.zero < 2:
+        scatters, away = self.shards > 1, self.parameters_away() > 0 and x.zero == 3
+        if x.zero < 2 or not (scatters or away):
             return dict.fromkeys(names, 0.0)
         layers = max(at.layers + at.modules * m.num_mtp_modules, 1)
         matrix = m.hidden * max(m.ffn, m.moe_ffn) / x.tp
@@ -227,8 +233,9 @@ class Remembered:
         larger = self.larger(at)
         gathers = x.zero == 3
         values = (
-            scattered * summed, moves.ends * summed, gathered * of_layer * gathers, own.ends * parameter * gathers,
-            larger * own.ends * parameter, larger * moves.ends * (f.scatter_bytes + summed / self.shards),
+            scattered * summed * scatters, moves.ends * summed * scatters, gathered * of_layer * gathers,
+            own.ends * parameter * gathers, larger * own.ends * parameter,
+            larger * moves.ends * (f.scatter_bytes + summed / self.shards) * scatters,
         )  # fmt: skip
         return dict(zip(names, values, strict=True))
 

@@ -14,7 +14,7 @@ from planner.layouts import Dispatcher, GradDtype, OptimizerKind, Precision, Rec
 CHOICES = (
     "dp", "tp", "pp", "cp", "ep", "etp", "ulysses", "sequence_slices", "micro_batch", "zero", "dp_replicate",
     "sequence_parallel", "recompute", "precision", "expert_imbalance", "capacity_factor", "optimizer", "grad_dtype",
-    "grad_reduce_dtype", "train",
+    "grad_reduce_dtype", "train", "offload_optimizer", "offload_fraction", "offload_parameters",
 )  # fmt: skip
 
 
@@ -284,8 +284,15 @@ class Told:
         tables = SimpleNamespace(dense=table * kept, experts=0.0)
         ends = times * self.over("data", "gather", (table * parameter, 0.0)) / self.pace()
         ends += self.summed("scatter", tables) + table * (times * out + kept * into)
+        away = max(x.offload_parameters, x.offload_fraction if x.offload_optimizer and f.one_sharded_copy else 0.0)
+        host = self.case.cluster.host_link
+        away_s = away / (host.bandwidth_bytes_per_s * host.fraction)
+        wide = f.one_sharded_copy and x.precision > Precision.TF32
+        replicas = max(max(x.tp * x.dp * x.cp // max(x.etp * x.ep, 1), 1) // x.dp_replicate, 1)
+        come = (own.dense / self.shards + own.experts / replicas) * (4 if wide else of_layer) * away_s
+        ends += times * table / self.shards * (4 if wide else parameter) * away_s
         return SimpleNamespace(
-            gather=self.over("data", "gather", size) / self.pace(), reduce=self.summed("scatter", moves),
+            gather=self.over("data", "gather", size) / self.pace() + come, reduce=self.summed("scatter", moves),
             gather_link=self.over("data", "gather", size, True), reduce_link=self.summed("scatter", moves, True),
             out=own.total * out, into=moves.total * into, ends=ends,
         )  # fmt: skip

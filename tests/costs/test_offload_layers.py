@@ -11,7 +11,6 @@ from planner import Cluster, Model, recommend
 from planner import estimate as estimate_one
 from planner.base.errors import LayoutError
 from planner.costs.memory.chosen_layers import offloaded_layers
-from planner.costs.optimizer import host_link_rate
 from planner.hardware import load_cluster, load_framework
 from planner.imports.megatron import megatron_run
 from planner.layouts import Layouts, Recompute
@@ -74,7 +73,7 @@ def test_passes_last_what_lanes_of_layers_and_transfers_say(times, moved):
     setup = linked(H100, times)
     costs = replace(step_costs(setup, layout(offload_layers=moved)), send_s=np.zeros(1))
     forward, inputs, weights = passes(costs, Share(layers=16.0), 1.0)
-    move_s = float(costs.activations.layer[0]) / host_link_rate(setup.cluster)
+    move_s = float(costs.activations.layer[0]) / setup.cluster.host_link.reached_bytes_per_s
     assert float(costs.offload_layer_s[0]) == pytest.approx(move_s)
     found = on_lanes(16, moved, float(costs.layer.forward_s[0]), move_s, backward=False)
     assert float(forward[0]) == pytest.approx(found, rel=1e-12)

@@ -61,6 +61,7 @@ def drawn_layout(rng):
         "capacity_factor": pick(0.0, 0.0, 1.25), "optimizer": pick(*OptimizerKind),
         "dispatcher": pick(*(d for d in Dispatcher if tp > 1 or d != Dispatcher.PPMOE)),
         "grad_dtype": pick(0, *GradDtype), "offload_optimizer": pick(False, True), "offload_fraction": pick(1.0, 0.75),
+        "offload_parameters": pick(False, False, True),
     }  # fmt: skip
 
 

@@ -54,7 +54,7 @@ def drawn_layout(rng):
         "precision": pick(*Precision), "expert_imbalance": pick(1.0, 1.5), "capacity_factor": pick(0.0, 0.0, 1.25),
         "optimizer": pick(*OptimizerKind), "grad_dtype": pick(0, *GradDtype), "grad_reduce_dtype": pick(0, *GradDtype),
         "train": pick(0, 0, 0, read_training("lora:8")), "offload_optimizer": pick(False, True),
-        "offload_fraction": pick(1.0, 0.75),
+        "offload_fraction": pick(1.0, 0.75), "offload_parameters": pick(False, True),
     }  # fmt: skip
 
 

@@ -47,7 +47,8 @@ def drawn_cluster(rng):
 def drawn_framework(rng):
     """Every figure that a collective reads, on or off."""
     flags = ("copied_sequences", "whole_sends", "gathered_logits", "sdpa_context", "gathered_context", "flat_copies",
-             "zero2_by_layer", "ends_gathered_twice", "whole_reduces", "selective_operations")  # fmt: skip
+             "zero2_by_layer", "ends_gathered_twice", "whole_reduces", "selective_operations",
+             "one_sharded_copy")  # fmt: skip
     return replace(
         FRAMEWORK, **{name: bool(rng.random() < 0.4) for name in flags}, send_turns=rng.choice([1.0, 2.0]),
         gate_reduces=rng.choice([0.0, 1.0]), network_startup_s=rng.choice([0.0, 0.7]), deepep_bytes_per_s=0.9,
@@ -70,7 +71,8 @@ def drawn_layout(rng):
         "dispatcher": pick(*(d for d in Dispatcher if tp > 1 or d != Dispatcher.PPMOE)),
         "expert_imbalance": pick(1.0, 1.5), "capacity_factor": pick(0.0, 0.0, 1.25),
         "optimizer": pick(*OptimizerKind), "grad_dtype": pick(0, *GradDtype), "grad_reduce_dtype": pick(0, *GradDtype),
-        "train": pick(0, 0, 0, read_training("lora:8")),
+        "train": pick(0, 0, 0, read_training("lora:8")), "offload_optimizer": pick(False, True),
+        "offload_fraction": pick(1.0, 0.75), "offload_parameters": pick(False, False, True),
     }  # fmt: skip
 
 

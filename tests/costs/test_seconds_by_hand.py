@@ -387,7 +387,7 @@ def test_the_optimizer_by_its_bytes():
 def test_gradients_that_wait_on_the_host_cross_its_link_with_every_micro_batch():
     """25 of 100 parameters: 4 bytes of each go there three times and come back twice; 2 of the update come back.
 
-    Where the fp32 shards lie there, 4 bytes of each are gathered in both passes of the three micro-batches.
+    Nothing of the update crosses where the parameters lie there too: chosen, or where there are fp32 shards alone.
     """
     own = RankParameters(layers=np.array([100.0]), experts=np.zeros(1), ends=np.zeros(1))
     chosen = layout(dp=4, zero=3, micro_batch=1, global_batch=12, offload_optimizer=True)
@@ -397,7 +397,12 @@ def test_gradients_that_wait_on_the_host_cross_its_link_with_every_micro_batch()
         return float(optimizer_s(case(of=BYTES, layouts=chosen, framework=waits), own)[0])
 
     assert seconds() == 25 * (4 * 5 + 2) + 25 * 16 + 25 * 30
-    assert seconds(one_sharded_copy=True) == 25 * (4 * 5 + 4 * 2 * 3) + 25 * 16 + 25 * 30
+    assert seconds(one_sharded_copy=True) == 25 * (4 * 5) + 25 * 16 + 25 * 30
+    chosen = replace(chosen, offload_parameters=np.array([True]))
+    assert seconds() == 25 * (4 * 5) + 25 * 16 + 25 * 30
+    # Updated here, at 46 bytes; then 2 go there.
+    chosen = replace(chosen, offload_optimizer=np.array([False]))
+    assert seconds() == 25 * (46 + 2) + 3 * 25 * 4
 
 
 def test_costs_of_a_table_are_those_of_its_rows():

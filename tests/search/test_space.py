@@ -23,7 +23,8 @@ SCHEDULES = (
 )  # fmt: skip
 COLUMNS = (
     "dp", "tp", "pp", "cp", "ep", "etp", "schedule", "virtual_stages", "sequence_slices", "micro_batch", "layer_split",
-    "zero", "recompute", "sequence_parallel", "offload_optimizer", "ulysses", "recompute_layers", "offload_layers",
+    "zero", "recompute", "sequence_parallel", "offload_optimizer", "offload_parameters", "ulysses", "recompute_layers",
+    "offload_layers",
 )  # fmt: skip
 SETTLED = {
     "tp": [(1,), (2,), (1, 4)], "pp": [(1,), (2,), (2, 4)], "cp": [(1,), (2,)], "ep": [(1,), (2, 4)], "etp": [(1,)],
@@ -99,8 +100,10 @@ def brute_force(model, asked: Request) -> set[tuple[int, ...]]:
             rows += [
                 (*degrees, *run, *row) for row in product(
                     sizes, splits_worth(model, pp, run[1], get_schedule(run[0]), asked),
-                    range(4) if dp * cp > 1 else [0], modes_worth(model, asked), (0, 1) if tp > 1 else (0,),
-                    (0, 1) if fixed.offload else (0,), settled("ulysses", (1,)), *others,
+                    range(4) if dp * cp > 1 else [0, 3], modes_worth(model, asked), (0, 1) if tp > 1 else (0,),
+                    (0, 1) if fixed.offload else (0,),
+                    settled("offload_parameters", (0, 1) if fixed.offload and asked.offloads_parameters else (0,)),
+                    settled("ulysses", (1,)), *others,
                 )
             ]  # fmt: skip
     if not rows:
@@ -108,6 +111,7 @@ def brute_force(model, asked: Request) -> set[tuple[int, ...]]:
     columns = dict(zip(COLUMNS, zip(*rows, strict=True), strict=True))
     table = Layouts.of(global_batch=asked.global_batch, precision=asked.precision, attention=asked.attention, **columns)
     ok = legal(model, CLUSTER, table)
+    ok &= (table.zero == 0) | (table.dp * table.cp > 1) | table.offload_parameters  # one rank has nothing to shard
     for name, values in fixed.settled.items():
         free = {"sequence_parallel": table.tp == 1, "layer_split": table.pp == 1}.get(name, False)
         if name != "schedule":
@@ -134,6 +138,8 @@ def drawn(seed: int):
     names = tuple(str(n) for n in rng.choice(SCHEDULES, 3, replace=False))
     held = rng.choice(list(SETTLED), pick(0, 1, 2, 3), replace=False)
     settled = {name: pick(*SETTLED[name]) for name in map(str, held)}
+    if seed % 7 == 3:
+        settled["offload_parameters"] = (True,) if seed % 2 else (False, True)
     named = "pp" not in settled and not {"1f1b", "layered", "modular"} & set(names)
     fixed = Fixed(
         settled=settled | {"schedule": names}, pipelined=named and pick(False, True), offload=pick(False, False, True),
@@ -143,6 +149,7 @@ def drawn(seed: int):
         gpus=pick(2, 4, 6), global_batch=pick(4, 6, 8), precision=Precision.BF16,
         attention=pick(Attention.FLASH2, Attention.FLASH2, Attention.FUSED), fixed=fixed,
         fine_recompute=pick(False, True), own_split=pick(None, None, Split.PRODUCTS),
+        offloads_parameters=seed % 3 == 1,
     )  # fmt: skip
     return model, asked
 

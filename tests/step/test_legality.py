@@ -124,6 +124,7 @@ def broken_rules(model, cluster, x, given) -> dict[str, bool]:
         "deepep and hybridep need": flex and x.ep == x.etp == 1,
         "fine recomputation": x.recompute == Recompute.FINE and not (sparse or model.kv_lora_rank > 0),
         "recompute_layers needs recompute": x.recompute_layers > 0 and x.recompute != Recompute.FULL,
+        "offload_parameters needs": x.offload_parameters and x.zero != 3,
         "offload_layers excludes": x.offload_layers > 0
         and (schedule.splits_backward or x.sequence_slices > 1 or x.recompute_layers > 0),
         "a split backward": schedule.splits_backward and x.recompute == Recompute.FULL,
@@ -194,6 +195,7 @@ def drawn_layout(rng, model):
         "sequence_parallel": pick(False, True), "recompute": pick(*Recompute), "recompute_layers": mostly(0, 1, 2),
         "attention": pick(*Attention), "precision": mostly(Precision.BF16, *Precision),
         "layer_split": mostly(Split.EVEN, *Split), "offload_optimizer": mostly(False, True),
+        "offload_parameters": mostly(False, True),
         "offload_layers": mostly(0, 1, 2, 3), "grad_dtype": mostly(0, *GradDtype),
         "grad_reduce_dtype": mostly(0, *GradDtype), "optimizer": mostly(OptimizerKind.ADAM, *OptimizerKind),
         "dispatcher": dispatcher, "expert_imbalance": mostly(1.0, 1.5, 2.0, 4.0),

@@ -71,8 +71,33 @@ def test_the_host_trains_as_the_device_does(zero, share, optimizer):
             assert moved == total
 
 
-def test_a_checkpoint_goes_on_with_what_was_loaded(tmp_path):
-    task = replace(task_of("gpt", "1f1b", Pipeline(p=1, m=4)), offload_fraction=0.5)
+@pytest.mark.parametrize("recompute", [Recompute.NONE, Recompute.FULL])
+@pytest.mark.parametrize(("schedule", "gathers"), [("1f1b", 2 * 4), ("layered", 2)])
+def test_sharded_parameters_on_the_host_come_for_every_gather(schedule, gathers, recompute):
+    """Of every micro-batch, or once for all, and in both passes but where one follows the other; nothing goes back."""
+    pipe = Pipeline(p=1, m=4, v=1 if schedule == "1f1b" else 2)
+    task = task_of("llama", schedule, pipe, dp=2, zero=3, clip=1.0, recompute=recompute)
+    here = trained(task, adam)
+    there = trained(replace(task, offload_fraction=1.0, offload_parameters=True), adam)
+    for (mine, out, back, sizes, _), (plain, *_) in zip(there, here, strict=True):
+        for name, value in plain.items():
+            np.testing.assert_array_equal(mine[name], value)
+        assert out == sum(sizes.values())
+        assert back == sum(SHARE * sizes[name] for name in sizes)
+
+
+def test_parameters_on_the_host_need_all_that_steps_them_there():
+    task = replace(task_of("llama", "1f1b", Pipeline(p=1, m=4), dp=2, zero=3), offload_parameters=True)
+    with pytest.raises(LayoutError, match=r"needs zero 3, not 3, and offload_fraction 1, not 0\.0"):
+        trained(task, SGD)
+
+
+@pytest.mark.parametrize("parameters", [False, True])
+def test_a_checkpoint_goes_on_with_what_was_loaded(tmp_path, parameters):
+    zero, share = (3, 1.0) if parameters else (0, 0.5)
+    task = replace(
+        task_of("gpt", "1f1b", Pipeline(p=1, m=4), zero=zero), offload_fraction=share, offload_parameters=parameters
+    )
     samples = Samples(text=b"as it is" * 100, seq_len=8, micro_batch=4, micro_batches=4, dp=1)
 
     def program(communicator):

@@ -41,6 +41,23 @@ def fp8_copy_bytes(case: Case) -> Array:
     return np.asarray(np.where(case.layouts.precision >= Precision.FP8, beside * case.device.matrix_bytes, 0.0))
 
 
+def parameters_on_host(case: Case) -> Array:
+    """The share of a rank's sharded parameters that waits in host memory for every gather, shape (n,).
+
+    A framework that shards the optimizer's copy alone moves it with the state (FSDP2, _fsdp_param.py,
+    all_gather_inputs).
+    """
+    layouts = case.layouts
+    with_state = case.framework.one_sharded_copy * layouts.offload_optimizer * layouts.offload_fraction
+    return np.asarray(np.maximum(layouts.offload_parameters, with_state))
+
+
+def fetched_bytes(case: Case, own: Any) -> Array:
+    """Bytes of a parameter that crosses the host link on its way to a gather: its `own`, or the optimizer's fp32."""
+    wide = case.framework.one_sharded_copy & (case.layouts.precision > Precision.TF32)
+    return np.asarray(np.where(wide, 4.0, own))
+
+
 def _kept_in_fp8(layouts: Layouts) -> Array:
     return np.asarray((layouts.precision == Precision.FP8) & (layouts.zero > 0))
 

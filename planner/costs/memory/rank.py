@@ -21,6 +21,7 @@ from planner.costs.memory.bytes_per_parameter import (
     gradients_on_host,
     optimizer_bytes,
     parameter_bytes,
+    parameters_on_host,
     rank_parameter_bytes,
 )
 from planner.costs.memory.chosen_layers import layers_not_recomputed, offloaded_layers
@@ -238,19 +239,18 @@ def _gradients_bytes(case: Case, own: RankParameters) -> Array:
 def _parameters_bytes(case: Case, own: RankParameters, moves: RankParameters, copies: Any, versions: Any) -> Array:
     """Bytes of a rank's parameters, of their fp8 copies for products, and of adapters beside frozen parameters."""
     layouts = case.layouts
+    stays = 1.0 - parameters_on_host(case)
     parameters = state_parameters(rank_parameter_bytes(own, case), layouts, 3) * copies * versions
     if case.framework.one_sharded_copy:
         parameters = np.where((layouts.zero == 3) & _is_mixed(case) & ~frozen(case), 0.0, parameters)
-        # In fp32 the optimizer has no copy of its own: it updates the shard, from which others are gathered. That goes
-        # to the host with it.
-        stays = 1.0 - layouts.offload_optimizer * layouts.offload_fraction
-        parameters = np.where(layouts.zero == 3, stays, 1.0) * parameters
+        # In fp32 the optimizer has no copy of its own: it updates the shard, from which others are gathered.
         gathered = ~_is_mixed(case) & ((layouts.zero == 1) | (layouts.zero == 2)) & (layouts.shards > 1)
         shard = state_parameters(rank_parameter_bytes(own, case), layouts, 1) * copies
         parameters = parameters + np.where(gathered, stays * shard, 0.0)
     if np.any(frozen(case)):
         beside = state_parameters(moves, layouts, 3) * parameter_bytes(layouts)
         parameters = parameters + np.where(frozen(case), beside * copies * versions, 0.0)
+    parameters = np.where(layouts.zero == 3, stays, 1.0) * parameters
     # What products keep in fp8 beside the parameters, which ZeRO-3 has of gathered layers only.
     fp8_copy = np.where(layouts.zero < 3, fp8_copy_bytes(case), 0.0)
     return np.asarray(parameters + fp8_copy * (own.layers + own.experts) * copies)

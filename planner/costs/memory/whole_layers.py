@@ -11,6 +11,7 @@ from planner.costs.memory.bytes_per_parameter import (
     fp8_copy_bytes,
     layer_parameter_bytes,
     parameter_bytes,
+    parameters_on_host,
     reduced_bytes,
 )
 from planner.costs.parameters import RankParameters
@@ -21,8 +22,9 @@ from planner.models import Transformer
 class WholeBytes:
     """Bytes of whole layers and ends on a rank that shards them (ZeRO-2 and 3), arrays of shape (n,).
 
-    gradients: of the layers at work before their scatter. layers: gathered (ZeRO-3). ends: gathered embedding and head.
-    end, copies: the larger of both, gathered, and what its gradients are copied to as they are scattered.
+    gradients: of the layers at work before their scatter. layers: gathered, or come from the host (ZeRO-3).
+    ends: gathered embedding and head. end, copies: the larger of both, gathered, and what its gradients are copied to
+    as they are scattered.
     """
 
     gradients: Array
@@ -73,13 +75,13 @@ def whole_bytes(
     gathered = at_most(np.minimum(2.0 * at_once, layers) * of_one_layer(own), framework.live_parameters)
     larger = share_of_larger(model, *ends)
     stage = np.where(case.layouts.shards > 1, case.layouts.zero, 0)  # one rank shards nothing
-    scatters, gathers = stage >= 2, stage == 3
+    scatters, gathers = stage >= 2, (stage == 3) | ((case.layouts.zero == 3) & (parameters_on_host(case) > 0))
     sent, parameter = reduced_bytes(case), parameter_bytes(case.layouts)
     return WholeBytes(
         gradients=np.where(scatters, scattered * sent, 0.0),
         layers=np.where(gathers, gathered * (layer_parameter_bytes(case) + fp8_copy_bytes(case)), 0.0),
         ends=np.where(gathers, own.ends * parameter, 0.0),
         end_gradients=np.where(scatters, moves.ends * sent, 0.0),
-        end=np.where(scatters, larger * own.ends * parameter, 0.0),
+        end=np.where(scatters | gathers, larger * own.ends * parameter, 0.0),
         copies=np.where(scatters, larger * moves.ends * (framework.scatter_bytes + sent / case.layouts.shards), 0.0),
     )

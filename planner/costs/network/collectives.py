@@ -129,7 +129,7 @@ def _node_rates(cluster: Cluster, local: Array, stride: Any) -> tuple[Array, Arr
     and use them all.
     """
     link, node = cluster.node_link, cluster.gpus_per_node
-    ring = np.full_like(local, link.bandwidth_bytes_per_s * link.fraction)
+    ring = np.full_like(local, link.reached_bytes_per_s)
     send = np.full_like(local, link.bandwidth_bytes_per_s * link.send_fraction)
     if link.direct:
         own = np.where(local > 1, (local - 1.0) / max(node - 1.0, 1.0), 1.0)

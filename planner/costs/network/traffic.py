@@ -10,7 +10,12 @@ from planner.costs.case import Case
 from planner.costs.kernels.device import stream_s
 from planner.costs.layer.expert_routing import by_node, dispatchers, reached
 from planner.costs.layer.kept_operations import by_operation
-from planner.costs.memory.bytes_per_parameter import parameter_bytes, reduced_bytes
+from planner.costs.memory.bytes_per_parameter import (
+    fetched_bytes,
+    parameter_bytes,
+    parameters_on_host,
+    reduced_bytes,
+)
 from planner.costs.network.collectives import (
     OF_LAYERS,
     Group,
@@ -291,6 +296,15 @@ def _sharded_layer(case: Case, params: RankParameters) -> ShardedLayer:
     ends_s = times * dense.sharded_s(all_gather_s, ends, parameter_bytes(layouts))
     ends_s = ends_s + dense.reduced_s(reduce_scatter_s, ends * (1.0 - frozen(case)))
     ends_s = ends_s + ends * (times * copy_out + (1.0 - frozen(case)) * copy_in)
+    # Shards in host memory come over the host link first, on the stream that then gathers them (DeepSpeed,
+    # partition_parameters.py, all_gather_coalesced; FSDP2, _fsdp_collectives.py, all_gather_copy_in).
+    experts = layer_params * expert_share / layouts.expert_shards
+    mine = layer_params * (1.0 - expert_share) / layouts.shards + experts
+    mine_s, ends_come_s = (
+        parameters_on_host(case) * held * fetched_bytes(case, each) / case.cluster.host_link.reached_bytes_per_s
+        for held, each in ((mine, data.param_bytes), (ends / layouts.shards, parameter_bytes(layouts)))
+    )
+    ends_s = ends_s + times * ends_come_s
 
     def gathered(of: DataCollectives) -> Array:
         return np.where(whole, of.sharded_s(all_gather_s, params.total, data.param_bytes), 0.0)
@@ -299,7 +313,7 @@ def _sharded_layer(case: Case, params: RankParameters) -> ShardedLayer:
         return np.where(whole, of.reduced_s(reduce_scatter_s, moves.total), 0.0)
 
     return ShardedLayer(
-        layer_gather_s=gathered(data),
+        layer_gather_s=gathered(data) + np.where(whole, mine_s, 0.0),
         layer_reduce_s=reduced(trained_data),
         layer_gather_link_s=gathered(data.on_links()),
         layer_reduce_link_s=reduced(trained_data.on_links()),

@@ -31,6 +31,7 @@ WAYS = [
     (DENSE, {"recompute": Recompute.FULL, "tp": 4}),
     (DENSE, {"recompute": Recompute.FULL, "recompute_layers": 3, "tp": 4}),
     (DENSE, {"dp": 4, "zero": 1, "offload_optimizer": True}),
+    (DENSE, {"dp": 4, "zero": 3, "schedule": "layered", "offload_parameters": True}),
     (DENSE, {"offload_layers": 7, "tp": 4}),
     (DENSE, {"offload_layers": 5, "recompute": Recompute.FULL}),
     (DENSE, {"offload_layers": 2, "recompute": Recompute.SELECTIVE, "dp": 2}),
