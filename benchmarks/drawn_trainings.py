@@ -58,7 +58,10 @@ WAYS: dict[str, list[dict[str, Any]]] = {
         *({"recompute": Recompute.FULL, "recompute_layers": n} for n in (1, 2)),
     ],
     "activations on the host": [{"offload_layers": n} for n in (1, 2, 3)],
-    "optimizer on the host": [{"offload_fraction": x} for x in (0.5, 1.0)],
+    "states on the host": [
+        *({"offload_fraction": x} for x in (0.5, 1.0)),
+        {"dp": 2, "zero": 3, "offload_fraction": 1.0, "offload_parameters": True},
+    ],
 }  # fmt: skip
 """Kinds of choice, each with its ways; a case has one way of each of three kinds."""
 

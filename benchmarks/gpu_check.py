@@ -281,6 +281,8 @@ def offload(xp: Any, report: Report) -> Iterator[Check]:
     for share in (0.5, 1.0):
         way = task(offload_fraction=share, dp=2, zero=1, clip=1.0)
         yield compared(f"{share:.0%} of the optimizer's state", trained(way, steps=3), xp, 1e-9)
+    way = task(offload_fraction=1.0, offload_parameters=True, dp=2, zero=3, clip=1.0)
+    yield compared("parameters and the optimizer's state", trained(way, steps=3), xp, 1e-9)
 
     def through(xp: Any) -> list[Any]:
         def program(communicator: Any) -> Any:

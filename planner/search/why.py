@@ -116,15 +116,10 @@ def why_not(setup: Setup, found: Recommendation, wanted: dict[str, Any]) -> Why:
     if other.layouts.pp[0] > 1 and not kind.synchronous and not found.request.fixed.allow_async:
         return because("asynchronous", f"Not searched: {kind.name} is asynchronous and changes the training; "
                        f"--allow-async searches it. {difference}", other)  # fmt: skip
-    moved = {"offload_optimizer": "the optimizer", "offload_parameters": "parameters",
-             "offload_layers": "activations of layers"}  # fmt: skip
-    for name, of in moved.items():
-        if (
-            getattr(other.layouts, name)[0]
-            and not found.request.fixed.offload
-            and name not in found.request.fixed.settled
-        ):
-            text = f"Not searched: --allow-offload tries {of} in host memory. {difference}"
+    for name in [name for name, c in CHOICES.items() if name.startswith("offload_") and c.axis]:
+        open_to_it = found.request.fixed.offload or name in found.request.fixed.settled
+        if getattr(other.layouts, name)[0] and not open_to_it:
+            text = f"Not searched: --allow-offload tries {name.replace('_', ' ')}. {difference}"
             return because("offload", text, other)
     for key, runs in vars(setup.framework.runs).items():
         value = other.layouts.row(0)[key]

@@ -100,6 +100,7 @@ REPLICAS = {
     "hybrid": ("llama3-8b", {"dp": 16, "zero": 3, "dp_replicate": 2, "recompute": FULL}),
     "offload": ("llama3-8b", {"dp": 16, "zero": 2, "offload_optimizer": True}),
     "offload 3": ("llama2-70b", {"dp": 64, "zero": 3, "offload_optimizer": True, "recompute": FULL}),
+    "offload all": ("llama2-70b", {"dp": 8, "zero": 3, "offload_optimizer": True, "offload_parameters": True}),
     "fp16": ("gpt2-xl", {"dp": 8, "zero": 2, "precision": Precision.FP16, "attention": Attention.FUSED}),
     "full": ("qwen3-14b", {"dp": 32, "zero": 3, "recompute": FULL}),
     "small": ("qwen3-0.6b", {"dp": 8, "zero": 2}),

@@ -157,7 +157,7 @@ def test_legal_layouts_go_through_megatron_arguments(model, framework, **choices
 @settings(max_examples=60, deadline=None)
 @given(
     dp=SIZES, tp=SIZES, micro_batch=st.sampled_from([1, 2, 4]), zero=st.integers(0, 3),
-    offload_optimizer=st.booleans(), offload_fraction=st.sampled_from([1.0, 0.5]),
+    offload_optimizer=st.booleans(), offload_fraction=st.sampled_from([1.0, 0.5]), offload_parameters=st.booleans(),
     pp=st.sampled_from([1, 2, 4]), recompute=st.sampled_from([0, 2]),
     precision=st.sampled_from([Precision.BF16, Precision.FP16]), attention=st.sampled_from(list(Attention)),
 )  # fmt: skip

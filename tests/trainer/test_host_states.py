@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from planner.base.errors import LayoutError
+from planner.layouts import Recompute
 from planner.schedules.base import Pipeline
 from planner.trainer.checkpoint import load_checkpoint, save_checkpoint
 from planner.trainer.optimizers import SGD, Adam
@@ -74,8 +75,8 @@ def test_the_host_trains_as_the_device_does(zero, share, optimizer):
 @pytest.mark.parametrize("recompute", [Recompute.NONE, Recompute.FULL])
 @pytest.mark.parametrize(("schedule", "gathers"), [("1f1b", 2 * 4), ("layered", 2)])
 def test_sharded_parameters_on_the_host_come_for_every_gather(schedule, gathers, recompute):
-    """Of every micro-batch, or once for all, and in both passes but where one follows the other; nothing goes back."""
-    pipe = Pipeline(p=1, m=4, v=1 if schedule == "1f1b" else 2)
+    """In both passes, of every micro-batch or of all at once; nothing goes back, for the host steps them there."""
+    pipe = Pipeline(p=1, m=4, v=1 if schedule == "1f1b" else 8)
     task = task_of("llama", schedule, pipe, dp=2, zero=3, clip=1.0, recompute=recompute)
     here = trained(task, adam)
     there = trained(replace(task, offload_fraction=1.0, offload_parameters=True), adam)
@@ -83,7 +84,7 @@ def test_sharded_parameters_on_the_host_come_for_every_gather(schedule, gathers,
         for name, value in plain.items():
             np.testing.assert_array_equal(mine[name], value)
         assert out == sum(sizes.values())
-        assert back == sum(SHARE * sizes[name] for name in sizes)
+        assert back == gathers * sum(sizes.values())
 
 
 def test_parameters_on_the_host_need_all_that_steps_them_there():

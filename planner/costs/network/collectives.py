@@ -319,6 +319,5 @@ def send_s(cluster: Cluster, layouts: Layouts, size_bytes: Any, *, whole: bool =
     transfer = rank_send_s(cluster, layouts, part)
     if whole:
         return transfer
-    tensor = place(cluster, layouts.tp, np.ones_like(layouts.tp), node_ranks(cluster, layouts.gpus))
-    gather = all_gather_s(tensor, size_bytes)
+    gather = all_gather_s(groups(cluster, layouts, ("tensor",))["tensor"], size_bytes)
     return np.where((layouts.pp > 1) & ~layouts.sequence_parallel, transfer + gather, transfer)

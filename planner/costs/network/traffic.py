@@ -298,8 +298,7 @@ def _sharded_layer(case: Case, params: RankParameters) -> ShardedLayer:
     ends_s = ends_s + ends * (times * copy_out + (1.0 - frozen(case)) * copy_in)
     # Shards in host memory come over the host link first, on the stream that then gathers them (DeepSpeed,
     # partition_parameters.py, all_gather_coalesced; FSDP2, _fsdp_collectives.py, all_gather_copy_in).
-    experts = layer_params * expert_share / layouts.expert_shards
-    mine = layer_params * (1.0 - expert_share) / layouts.shards + experts
+    mine = params.dense / layouts.shards + params.experts / layouts.expert_shards
     mine_s, ends_come_s = (
         parameters_on_host(case) * held * fetched_bytes(case, each) / case.cluster.host_link.reached_bytes_per_s
         for held, each in ((mine, data.param_bytes), (ends / layouts.shards, parameter_bytes(layouts)))
