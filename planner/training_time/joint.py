@@ -33,7 +33,7 @@ KINDS: Mapping[str, tuple[bool, bool]] = {
 }
 """The kinds of parallelism beside data parallelism: whether tensor ranks, whether pipeline stages."""
 TRIED_SCHEDULES = ("1f1b", "interleaved", "breadth-first")
-TRIED_MICRO_BATCHES = (1, 2, 4, 8)
+MOST_TOKENS = 65_536  # of a micro-batch that is tried, where it has more than eight sequences
 TRIED: Mapping[tuple[str, ...], tuple[tuple[int, ...], ...]] = {
     ("recompute",): ((Recompute.NONE,), (Recompute.FULL,)),
     ("zero", "dp_replicate"): ((1, 1), (2, 1), (3, 1)),
@@ -142,7 +142,7 @@ def families(model: Transformer, cluster: Cluster, request: Request, sizes: JobS
     request: its accelerators and batch don't matter.
     """
     names, layers = request.fixed.schedule or TRIED_SCHEDULES, int(model.num_layers)
-    micro = request.fixed.micro_batch or TRIED_MICRO_BATCHES
+    micro = request.fixed.micro_batch or octaves(1, max(MOST_TOKENS // int(model.seq_len), 8), 1).tolist()
 
     @cache
     def runs(pp: int, sequence: tuple[int, ...]) -> list[tuple[Ints, Axes]]:
