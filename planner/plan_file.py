@@ -19,7 +19,7 @@ from planner.hardware.read import WITH
 from planner.layouts import Layouts
 from planner.models import Transformer, counts, load_model
 from planner.models.from_shape import with_seq_len
-from planner.models.possible import FLAGS, NOT_NEGATIVE, POSITIVE, SHARES, check
+from planner.models.possible import FLAGS, FRACTIONAL, NOT_NEGATIVE, POSITIVE, SHARES, check
 from planner.question import one_layout
 from planner.setup import Setup
 from planner.step.legality import check_legal
@@ -154,7 +154,7 @@ def _model(record: dict[str, Any], path: Path) -> Transformer:
             raise FileFormatError(f"{path}: field shape.{key} is missing")
     for key, value in shape.items():
         kind = int if key in sizes else bool if key in flags else float if key in SHARES else str
-        if type(value) is not kind:
+        if type(value) is not kind and not (key == FRACTIONAL and type(value) is float):
             raise FileFormatError(f"{path}: field shape.{key} is {shown(value)}; allowed: {KINDS[kind]}")
     if not shape["name"].isprintable():
         raise FileFormatError(

@@ -41,6 +41,16 @@ def test_what_is_written_is_read_back(tmp_path, model, network):
     assert plan.record["step_time_s"] == content["step_time_s"]
 
 
+def test_shared_experts_needn_t_be_whole(tmp_path):
+    content = record("deepseek-v3", tp=2, ep=8)
+    content["shape"]["num_shared_experts"] = 1.5
+    content.pop("parameters", None)
+    assert read_plan(saved(tmp_path, content)).setup.model.shared_ffn == 3072
+    content["shape"]["num_shared_experts"] = -0.5
+    with pytest.raises(FileFormatError, match=r"num_shared_experts is -0.5; allowed: a number from 0 to 1e9"):
+        read_plan(saved(tmp_path, content))
+
+
 def test_a_number_chooses_among_the_best(tmp_path):
     one, two = record(), record(tp=2, dp=16)
     path = saved(tmp_path, one | {"best": [{"layout": one["layout"]}, {"layout": two["layout"]}]})

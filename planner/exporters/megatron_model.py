@@ -142,7 +142,7 @@ def _experts(m: Transformer, grouped: bool, dispatcher: str) -> Arguments:
         (dispatcher == "hybridep", "--moe-flex-dispatcher-backend", dispatcher),
         (grouped, "--moe-grouped-gemm"),
         (m.moe_latent, "--moe-latent-size", m.moe_latent),
-        (m.num_shared_experts, "--moe-shared-expert-intermediate-size", m.num_shared_experts * m.moe_ffn),
+        (m.num_shared_experts, "--moe-shared-expert-intermediate-size", m.shared_ffn),
         (m.expert_groups, "--moe-router-num-groups", m.expert_groups),
         (m.expert_groups, "--moe-router-group-topk", m.top_k_groups),
         (m.num_dense_layers, "--moe-layer-freq", f"([0]*{m.num_dense_layers}+[1]*{m.num_layers - m.num_dense_layers})"),

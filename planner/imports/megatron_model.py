@@ -92,11 +92,11 @@ def _attention(a: Arguments, hidden: int, heads: int) -> dict[str, int | None]:
     }
 
 
-def _experts(a: Arguments, ffn: int) -> dict[str, int]:
+def _experts(a: Arguments, ffn: int) -> dict[str, Any]:
     """The experts' number and sizes, all 0 in a dense model."""
     experts = a.number("num-experts", 0, least=0) or 0
     moe_ffn = (a.number("moe-ffn-hidden-size") or ffn) if experts else 0
-    shared = -(-(a.number("moe-shared-expert-intermediate-size", 0, least=0) or 0) // max(moe_ffn, 1))
+    shared = a.number("moe-shared-expert-intermediate-size", 0, least=0) or 0
     sizes = {
         "top_k": a.number("moe-router-topk", 2),
         "moe_latent": a.number("moe-latent-size", 0, least=0),
@@ -104,7 +104,7 @@ def _experts(a: Arguments, ffn: int) -> dict[str, int]:
         "top_k_groups": a.number("moe-router-group-topk", 0),
     }
     of_experts = {name: (size or 0) if experts else 0 for name, size in sizes.items()}
-    return {"num_experts": experts, "num_shared_experts": shared, "moe_ffn": moe_ffn, **of_experts}
+    return {"num_experts": experts, "num_shared_experts": shared / max(moe_ffn, 1), "moe_ffn": moe_ffn, **of_experts}
 
 
 def _windows(a: Arguments, attention: int) -> tuple[int, int]:

@@ -66,8 +66,8 @@ def expert_params(m: Transformer) -> Any:
 
 
 def shared_expert_params(m: Transformer) -> Any:
-    """Parameters of all shared experts of one sparse layer, each as wide inside as a routed expert."""
-    return np.asarray(m.num_shared_experts) * _mlp(m, m.hidden, m.moe_ffn, 0)
+    """Parameters of all shared experts of one sparse layer."""
+    return _mlp(m, m.hidden, m.shared_ffn, 0)
 
 
 def latent_params(m: Transformer) -> Any:

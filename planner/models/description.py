@@ -11,7 +11,7 @@ from planner.base.checks import CheckedTable, Schema, one_of, optional, table
 from planner.base.errors import FileFormatError, InputError, shown
 from planner.base.files import validate
 from planner.models.from_shape import FAMILIES, from_pattern
-from planner.models.possible import FLAGS, LARGEST, NOT_NEGATIVE, POSITIVE, SHARES, check
+from planner.models.possible import FLAGS, FRACTIONAL, LARGEST, NOT_NEGATIVE, POSITIVE, SHARES, check
 from planner.models.transformer import Transformer
 
 SSM_SIZES = {"ssm_heads": None, "ssm_head_dim": 64, "ssm_groups": 8, "ssm_state": 128, "ssm_conv": 4}
@@ -42,6 +42,7 @@ _FIELDS: dict[str, Schema] = {
     "family": one_of(("gpt", "llama", "nemotron", "moe", "hybrid")),
     "pattern": optional({"type": "str", "max_length": 100_000}),
     **{SHORT[field]: _size(field) for field in (*POSITIVE, *NOT_NEGATIVE) if field in SHORT},
+    SHORT[FRACTIONAL]: optional({"type": "float", "strict": True, "ge": 0, "le": LARGEST}),
     **{field: optional({"type": "float", "ge": 0, "le": 1}) for field in SHARES},
     **{SHORT[field]: optional({"type": "bool", "strict": True}) for field in FLAGS},
 }

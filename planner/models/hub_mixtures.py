@@ -34,7 +34,7 @@ def qwen2_moe(c: Config) -> dict[str, Any]:
     """Experts that all tokens share, as one wide expert; its gate of one column isn't counted."""
     out = _qwen_moe(c)
     shared = c.size("shared_expert_intermediate_size", 0, least=0)
-    return out | {"qkv_bias": True, "shared_experts": -(-shared // out["moe_ffn"])}
+    return out | {"qkv_bias": True, "shared_experts": shared / out["moe_ffn"]}
 
 
 def qwen3_moe(c: Config) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def gpt_oss(c: Config) -> dict[str, Any]:
 def _shared_and_routed(c: Config, dense: int) -> dict[str, Any]:
     """DeepSeek's MLPs: dense ones first, then experts, some shared by all tokens; multi-token prediction.
 
-    Routing may be limited to some groups of experts; all of them is no limit.
+    Routing may be limited to some groups of experts, V3's 4 of 8 where the file doesn't say; all of them is no limit.
     """
     groups, chosen = c.size("n_group", 1, absent=8), c.size("topk_group", 1, absent=4)
     limited = {"expert_groups": groups, "top_k_groups": chosen} if groups > chosen else {}
@@ -104,6 +104,7 @@ def deepseek_v3(c: Config) -> dict[str, Any]:
 
 def glm4_moe(c: Config) -> dict[str, Any]:
     """GLM-4.5: DeepSeek-V3's experts behind grouped-query attention."""
+    c = Config({"n_group": 1, "topk_group": 1} | c.data, c.path)
     own = {"qkv_bias": c.flag("attention_bias", False), "qk_norm": c.flag("use_qk_norm", False)}
     return common_fields(c, "moe") | _shared_and_routed(c, 1) | own
 
@@ -158,6 +159,6 @@ def nemotron_h(c: Config) -> dict[str, Any]:
         moe_ffn, shared = c.size("moe_intermediate_size"), c.size("moe_shared_expert_intermediate_size", 0, least=0)
         out |= {
             "moe_ffn": moe_ffn, "experts": c.size("n_routed_experts"), "top_k": c.size("num_experts_per_tok"),
-            "shared_experts": -(-shared // moe_ffn), "moe_latent": c.size("moe_latent_size", 0),
+            "shared_experts": shared / moe_ffn, "moe_latent": c.size("moe_latent_size", 0),
         }  # fmt: skip
     return out

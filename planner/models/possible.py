@@ -13,6 +13,8 @@ POSITIVE = ("num_layers", "hidden", "num_heads", "num_kv_heads", "head_dim", "vo
 NOT_NEGATIVE = ("ffn", *(f.name for f in fields(Transformer) if type(f.default) is int))
 SHARES = tuple(f.name for f in fields(Transformer) if type(f.default) is float)
 SSM_SIZES = ("ssm_heads", "ssm_head_dim", "ssm_groups", "ssm_state", "ssm_conv")
+FRACTIONAL = "num_shared_experts"
+"""The one of NOT_NEGATIVE that needn't be whole."""
 LARGEST = 10**9
 LONGEST_NAME = 200
 MOST_PARAMS = 10**18
@@ -39,8 +41,10 @@ def _check_fields(m: Transformer) -> None:
     for name in POSITIVE + NOT_NEGATIVE:
         value = getattr(m, name)
         least = 1 if name in POSITIVE else 0
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
-            raise InputError(f"model {m.name}: {name} is {shown(value)}; allowed: a whole number from {least} to 1e9")
+        kind = "number" if name == FRACTIONAL else "whole number"
+        wrong = isinstance(value, bool) or not isinstance(value, int | float if name == FRACTIONAL else int)
+        if wrong or not least <= value <= LARGEST:
+            raise InputError(f"model {m.name}: {name} is {shown(value)}; allowed: a {kind} from {least} to 1e9")
     for name in SHARES:
         value = getattr(m, name)
         if not isinstance(value, float) or not 0 <= value <= 1:

@@ -12,8 +12,9 @@ class Transformer:
     """A decoder-only transformer; every formula on it broadcasts: a field is a number or an array (n,).
 
     ffn: inner size of a dense layer's MLP; gated: three matrices (SwiGLU) instead of two.
-    num_experts, top_k, num_shared_experts, moe_ffn: of the sparse layers, 0 where there are none; a token's experts
-    lie in top_k_groups of expert_groups equal groups (DeepSeek-V3's node-limited routing), 0: anywhere.
+    num_experts, top_k, num_shared_experts, moe_ffn: of the sparse layers, 0 where there are none; shared experts count
+    by a routed one's width, so 2.5 may be. A token's experts lie in top_k_groups of expert_groups equal groups
+    (DeepSeek-V3's node-limited routing), 0: anywhere.
     moe_latent > 0: experts, but those shared, work on latents of so many channels, between two products that all of
     them share (LatentMoE: Elango et al. 2026, arXiv 2601.18089; Nemotron 3 Super).
     num_dense_layers: layers with the dense MLP, all of them in a dense model.
@@ -93,6 +94,11 @@ class Transformer:
     rope_scaling: Any = 0
     rotary_percent: Any = 0.0
     norm_epsilon: Any = 0.0
+
+    @property
+    def shared_ffn(self) -> Any:
+        """Inner size of a sparse layer's shared experts together."""
+        return np.rint(np.asarray(self.num_shared_experts) * self.moe_ffn).astype(np.int64)
 
     @property
     def output_heads(self) -> Any:

@@ -81,6 +81,16 @@ def test_models_go_through_megatron_arguments(name):
     assert not run.unknown
 
 
+def test_shared_experts_need_be_no_multiple_of_a_routed_one():
+    model = replace(load_model("mixtral-8x7b"), num_shared_experts=2048 / 14336)
+    plan = SavedPlan(setup=question(model), layouts=Layouts.of(global_batch=8, dp=1), record={})
+    text = export_plan(plan, get_target("megatron")).text
+    assert "--moe-shared-expert-intermediate-size 2048" in text
+    read = megatron(text, gpus=1).setup.model
+    assert read.num_shared_experts == model.num_shared_experts
+    assert counts.total_params(read) - counts.total_params(replace(read, num_shared_experts=0)) == 32 * 3 * 4096 * 2048
+
+
 def of_defaults(model):
     """What Megatron-LM takes where the script doesn't say it, which planner didn't know."""
     turned = {"rotary_base": model.rotary_base or 10_000, "rope_scaling": model.rope_scaling or 1}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from planner.base.errors import FileFormatError, UnknownNameError
-from planner.models import Transformer, counts, load_model
+from planner.models import Transformer, counts, flops, load_model
 from tests.models.configs import (
     BLOOM,
     COHERE,
@@ -301,6 +301,30 @@ def test_windows_of_all_layers_but_every_sixth(write: Any) -> None:
     kinds = ["full_attention", *["sliding_attention"] * 33]
     assert load_model(write(CONFIGS["gemma3_text"] | {"layer_types": kinds})).num_window_layers == 33
     assert load_model(write(CONFIGS["olmo3"])).num_window_layers == 48
+
+
+def test_shared_experts_are_as_wide_as_the_file_says(write: Any, tmp_path: Path) -> None:
+    """No multiple of a routed expert's width: three matrices of 2,000 channels in each of 28 layers."""
+    with_size = {size: write(CONFIGS["qwen2_moe"] | {"shared_expert_intermediate_size": size}, f"{size}.json")
+                 for size in (0, 2000)}  # fmt: skip
+    width = load_model("qwen2-57b-a14b").hidden
+    models = {size: load_model(path) for size, path in with_size.items()}
+    assert params(with_size[2000]) - params(with_size[0]) == 28 * 3 * width * 2000
+    flop = {size: float(flops.forward_flops(model)["experts"]) for size, model in models.items()}
+    assert flop[2000] - flop[0] == pytest.approx(models[0].seq_len * 28 * 2 * 3 * width * 2000)
+    own = tmp_path / "own.toml"
+    text = 'family="moe"\nlayers=2\nhidden=8\nheads=2\nvocab=9\nseq_len=8\nexperts=4\ntop_k=2\nmoe_ffn=8'
+    own.write_text(f"[model]\n{text}\nshared_experts=2.5\n")
+    assert load_model(str(own)).shared_ffn == 20
+    own.write_text(f"[model]\n{text}\nshared_experts=-1\n")
+    with pytest.raises(FileFormatError, match=r"field shared_experts is -1; allowed: 0.0 or more"):
+        load_model(str(own))
+
+
+def test_glm_has_one_group_where_its_file_says_none(write: Any) -> None:
+    said = CONFIGS["glm4_moe"]
+    model = load_model(write({key: value for key, value in said.items() if key not in ("n_group", "topk_group")}))
+    assert (model.expert_groups, model.top_k_groups) == (0, 0)
 
 
 def test_nemotron_h_layers_of_each_kind(write: Any) -> None:
