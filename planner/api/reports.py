@@ -127,7 +127,7 @@ def _training(setup: Setup, found: Recommendation, aim: Goal) -> Curve:
     case = TrainingCase(setup=setup, goal=aim, assumptions=assume(setup.cluster), train=request.fixed.train)
     if len(found.best):
         step = found.estimate.step_time_s[found.best[0]]
-        own, _, _ = run_of(case, step, gpus=request.gpus, batch=request.global_batch)
+        own, _, _ = run_of(case, step, gpus=request.gpus, batch=request.global_batch, exact_tokens=aim.exact)
     return Curve(found=None, none="", case=case, own=own)
 
 

@@ -21,7 +21,8 @@ class Goal:
 
     target: the fewest tokens, at small batches, and the loss they reach; critical: the batch that the law calls
     critical, tokens; scale: McCandlish et al.'s B_c, tokens; rule: overhead or cap.
-    origin: where the tokens come from, for a person; warnings: what is extrapolated.
+    origin: where the tokens come from, for a person; exact: they are processed as they are, whatever the batch, for no
+    loss asks for them; warnings: what is extrapolated.
     """
 
     target: TrainingTarget
@@ -31,6 +32,7 @@ class Goal:
     loss_law: LossLaw
     batch_law: CriticalBatchLaw
     origin: str
+    exact: bool
     warnings: tuple[str, ...]
 
 
@@ -100,5 +102,6 @@ def goal(
         loss_law=losses,
         batch_law=batches,
         origin=origin,
+        exact=loss is None,
         warnings=tuple(warnings),
     )

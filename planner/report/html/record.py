@@ -189,7 +189,7 @@ def _curve(curve: Curve, report: PlanReport) -> dict[str, Any]:
             for a in curve.case.assumptions.figures.values()
         ],
         "here_gpus": report.found.request.gpus,
-        "own": None if curve.own is None else taken_by(curve.own) | {"tokens": curve.case.goal.target.tokens},
+        "own": None if curve.own is None else taken_by(curve.own) | {"tokens": float(curve.own.tokens[0])},
     }
     if curve.found is None:
         return out
