@@ -19,6 +19,7 @@ from planner.exporters.target import OWN_FILE, family
 from planner.imports.run_log import RunLog, log_formats, read_log
 from planner.imports.trace_kinds import kind_of_file
 from planner.layouts import Layouts
+from planner.models.flops import forward_flops, step_flops
 from planner.plan_file import read_plan
 from planner.report.imported import observed_view
 from planner.report.plain_table import stacked
@@ -27,10 +28,13 @@ from planner.search.found import largest_part
 from planner.setup import Setup
 from planner.step.estimate import Estimate
 from planner.step.timeline.timed import timed_estimate
-from planner.validation.runs import COLUMNS, OPTIONAL, measured_once, read_runs
+from planner.validation.predict import check_possible
+from planner.validation.runs import COLUMNS, OPTIONAL, MeasuredRun, measured_once, read_runs
 
 NOISY, SLOW, OTHER_MEMORY = 0.05, 0.02, 0.1
 """Spread of steps, share of far slower steps, and error of the memory from which on they are said first."""
+OTHER_FLOP = 1.5
+"""A log may count so many times more FLOP, or fewer, than any of our ways of counting."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +144,10 @@ def _first(
 
 
 def measured_rows(answer: Answer, run: ObservedRun) -> list[dict[str, str]]:
-    """The logs as rows of a table of measured runs, cells as text. Raises InputError if there is none."""
+    """The logs as rows of a table of measured runs, cells as text.
+
+    Raises InputError if there is none, or one says what the run can't have done.
+    """
     if not answer.record["logs"]:
         raise InputError("--row: no file is a log; allowed: a log of the run, whose iterations weren't traced")
     m, layout = run.setup.model, run.layouts.row(0)
@@ -161,7 +168,28 @@ def measured_rows(answer: Answer, run: ObservedRun) -> list[dict[str, str]]:
         }
         text = {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in (cells | own).items()}
         out.append({column: text.get(column, "") for column in (*COLUMNS, *OPTIONAL)})
+        _check_row(record, run, MeasuredRun(path=Path(record["log"]), line=0, cells=cells | {
+            "mfu": None, "step_time_s": record["measured_step_time_s"], "peak_memory_gib": record["memory_gib"],
+        }))  # fmt: skip
     return out
+
+
+def _check_row(record: dict[str, Any], run: ObservedRun, row: MeasuredRun) -> None:
+    """Raises InputError for a log with more than the GPUs can do, or whose own TFLOP/s are of another run."""
+    m, step_s, stated = run.setup.model, record["measured_step_time_s"], record["tflops_per_gpu"]
+    forward = float(sum(forward_flops(m, causal=True).values()))
+    try:
+        check_possible(row, forward, run.setup.cluster, step_s)
+    except InputError as error:
+        raise InputError(f"{row.path}: --row: {error}") from None
+    each = step_s * row["n_gpus"] * 1e12
+    low = 2.0 * forward * row["global_batch"] / each / OTHER_FLOP
+    high = float(step_flops(m, row["global_batch"], "megatron", recompute=True)) / each * OTHER_FLOP
+    if stated is not None and not low <= stated <= high:
+        raise InputError(
+            f"{row.path}: --row: the log says {stated:,.0f} TFLOP/s per GPU, its steps of {step_s:.4g} s mean "
+            f"{low:,.0f} to {high:,.0f}, however counted; check the plan's model, global batch and GPUs"
+        )
 
 
 def add_rows(path: Path, rows: Sequence[dict[str, str]]) -> list[str]:

@@ -31,6 +31,9 @@ from planner.validation.runs import MeasuredRun, cluster_name, measured_once
 
 STEP = 0.03
 ROUNDS = 3
+SLOWEST = 6.2
+"""Times its prediction that a run to anchor on may take: no published run takes more of its held-out prediction
+(`planner/validation/unseen.csv`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,8 +195,8 @@ def anchor(
     cluster: the one asked for, of whose kind the runs must be; None: any. cluster_of, framework_of: profiles by the
     names that the runs say.
 
-    Raises InputError for a run on another kind of machine, or so fast that the figures would exceed the hardware's, and
-    if none has a step time that can be predicted.
+    Raises InputError for a run on another kind of machine, over `SLOWEST`, or so fast that the figures would exceed the
+    hardware's, and if none has a step time that can be predicted.
     """
     where = cache(cluster_of)
     kind = where(cluster_name(runs[0])) if cluster is None and runs else cluster
@@ -211,6 +214,13 @@ def anchor(
         raise InputError(f"no run to anchor on; {left[0] if left else 'the file has none'}")
     used = [run for run, is_used in zip(runs, usable, strict=True) if is_used]
     measured = plain.measured_s[usable]
+    times = measured / plain.step_time_s[usable]
+    if (most := float(times.max())) > SLOWEST:
+        run = used[int(times.argmax())]
+        raise InputError(
+            f"{run.path}: line {run.line}: the run takes {most:,.1f} times the predicted step; allowed to anchor on: "
+            f"up to {SLOWEST:g} times, as no published run takes more; check step_time_s, in seconds, and n_gpus"
+        )
 
     def step_time_s(shift: Array) -> Array:
         return _predict(used, shift, where, framework_of).step_time_s

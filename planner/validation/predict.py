@@ -17,8 +17,8 @@ from planner.base.files import is_path
 from planner.choices.table import CHOICES
 from planner.hardware import Cluster, Framework, load_cluster, load_framework
 from planner.layouts import Layouts, Recompute
-from planner.models import FAMILIES, Transformer, from_shape, load_model, stack, with_seq_len
-from planner.models.flops import step_flops
+from planner.models import FAMILIES, Transformer, from_shape, load_model, model_names, stack, with_seq_len
+from planner.models.flops import forward_flops, step_flops
 from planner.schedules.base import WHOLE_ROUNDS
 from planner.setup import Setup
 from planner.step.estimate import estimate
@@ -61,6 +61,8 @@ class Models:
 
     def __init__(self) -> None:
         self.models: list[Transformer] = []
+        self.flop: list[float] = []
+        """Of each model's forward pass of a sequence, attention as the mask leaves it."""
         self.index: dict[tuple[Any, ...], int] = {}
 
     def of(self, run: MeasuredRun) -> int:
@@ -70,6 +72,7 @@ class Models:
         key = made if run["layers"] else (run["model"], run["seq_len"], run["vocab"], run.path.parent)
         if key not in self.index:
             self.models.append(self._make(run))
+            self.flop.append(float(sum(forward_flops(self.models[-1], causal=True).values())))
             self.index[key] = len(self.models) - 1
         return self.index[key]
 
@@ -81,6 +84,11 @@ class Models:
         for column in ("hidden", "heads", "vocab", "seq_len"):
             if run[column] is None:
                 raise InputError(f"column {column} is empty, but layers are given")
+        if run["model"] in model_names():
+            preset = load_model(run["model"])
+            for column, own in (("layers", preset.num_layers), ("hidden", preset.hidden)):
+                if run[column] != own:
+                    raise InputError(f"{column} is {run[column]}, but {preset.name} has {own}; name another model")
         if run["family"] not in FAMILIES:
             raise InputError(f"family is {run['family']!r}; allowed: {', '.join(FAMILIES)}")
         if (known := same_preset(run)) is not None:
@@ -122,6 +130,27 @@ def _measured_s(run: MeasuredRun, model: Transformer, cluster: Cluster) -> float
         peak = cluster.accelerator.peak_flops.get(run["precision"], np.nan)
         return float(step_flops(model, run["global_batch"], "palm") / (run["mfu"] * peak * run["n_gpus"]))
     return float("nan")
+
+
+def check_possible(run: MeasuredRun, forward_flop: float, cluster: Cluster, step_s: float) -> None:
+    """Raises InputError for a run whose products beat the datasheet's peak, or with more memory than a GPU has.
+
+    forward_flop: of a sequence. Frozen weights have no gradients.
+    """
+    gpu = cluster.accelerator
+    rate = (
+        (3.0 if run["train"] in (None, "full") else 2.0) * forward_flop * run["global_batch"] / (step_s * run["n_gpus"])
+    )
+    peak = gpu.peak_flops.get(run["precision"], np.inf)
+    if rate > peak:
+        said = next(name for name in ("step_time_s", "tflops_per_gpu", "mfu") if run[name] is not None)
+        raise InputError(
+            f"{said} is {run[said]:g}, which means {rate / 1e12:,.0f} TFLOP/s per GPU; allowed: up to the "
+            f"{peak / 1e12:,.0f} of {gpu.name}'s datasheet in {run['precision']}; check {said}, n_gpus and global_batch"
+        )
+    memory, most = run["peak_memory_gib"], np.ceil(gpu.memory_bytes / 2.0**30)
+    if memory is not None and memory > most:
+        raise InputError(f"peak_memory_gib is {memory:g}; allowed: up to {most:.0f}, which {gpu.name} has")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,10 +219,12 @@ def predict(
             k = models.of(run)
             options = candidates(run, models.models[k], framework)
             _check_row(run, options[0])
+            step_s = _measured_s(run, models.models[k], cluster)
+            check_possible(run, models.flop[k], cluster, step_s)
         except InputError as error:
             reasons[i] = str(error)
             continue
-        measured[i] = _measured_s(run, models.models[k], cluster)
+        measured[i] = step_s
         key = (where, software)
         if key not in groups:
             groups[key] = RunGroup(cluster=cluster, framework=framework, rows=[], models=[], layouts=[])

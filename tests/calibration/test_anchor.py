@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from planner.base.errors import InputError
-from planner.calibration.anchor import Spread, anchor, slopes_of, t_quantile, update
+from planner.calibration.anchor import SLOWEST, Spread, anchor, slopes_of, t_quantile, update
 from planner.calibration.moved import KINDS, moved_cluster, moved_framework
 from planner.hardware import load_cluster, load_framework
 from planner.validation import MeasuredRun, predict
@@ -91,11 +93,31 @@ def test_more_runs_that_agree_narrow_the_interval() -> None:
 
 
 def test_runs_faster_than_the_hardware_can_be_are_refused() -> None:
-    own = made_slower(shipped_runs(WEAK)[:3], np.full(len(KINDS), -3.0))
+    own = made_slower(shipped_runs(WEAK)[:3], np.full(len(KINDS), -0.7))
     with pytest.raises(
-        InputError, match=r"up to 20.1 times as fast as predicted; that would need matrix_fraction.bf16"
+        InputError, match=r"up to 2.01 times as fast as predicted; that would need matrix_fraction.bf16"
     ):
         anchor(own)
+
+
+def test_a_run_over_the_datasheet_s_peak_does_not_count_beside_others() -> None:
+    own = made_slower(shipped_runs(WEAK)[:2], np.full(len(KINDS), 0.05))
+    fast = replace(own[0], cells=own[0].cells | {"run": "fast", "step_time_s": own[0]["step_time_s"] / 4})
+    found = anchor([*own, fast])
+    assert found.update.freedom == anchor(own).update.freedom
+    assert re.match(r"fast: step_time_s is .* allowed: up to the 990 of h100-sxm's datasheet", found.left[0])
+
+
+def test_steps_in_milliseconds_are_refused_and_no_published_run_would_be() -> None:
+    own = made_slower(shipped_runs(WEAK)[:2], np.zeros(len(KINDS)))
+    slow = replace(own[0], cells=own[0].cells | {"step_time_s": 1000 * own[0]["step_time_s"]})
+    with pytest.raises(
+        InputError, match=r"takes 1,000.0 times the predicted step; allowed to anchor on: up to 6.2 times"
+    ):
+        anchor([slow, own[1]])
+    with (resources.files("planner.validation") / "unseen.csv").open() as file:
+        worst = max(float(r["measured_step_time_s"]) / float(r["held_out_step_time_s"]) for r in csv.DictReader(file))
+    assert worst < SLOWEST < 1.02 * worst
 
 
 def test_a_run_on_other_gpus_is_refused_in_one_line() -> None:

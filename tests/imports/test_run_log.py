@@ -209,6 +209,26 @@ def test_from_a_plan_and_its_log_to_a_row_that_anchors_the_next_answer(tmp_path:
 
 
 @pytest.mark.parametrize(
+    ("ms", "tflops", "says"),
+    [
+        (100, 420.5, "step_time_s is 0.1, which means 15,"),
+        (4000, 42.5, "the log says 42 TFLOP/s per GPU, its steps of 4 s mean 187 to 936,"),
+    ],
+)
+def test_a_log_that_the_run_can_t_have_written_gives_no_row(
+    tmp_path: Path, ms: float, tflops: float, says: str
+) -> None:
+    def line(i: int, ms: float) -> str:
+        return megatron(i, ms).replace("420.5", str(tflops))
+
+    log, row = written(tmp_path / "run.log", line, [ms] * 9), tmp_path / "mine.csv"
+    refused = planner("observe", str(log), "--plan", str(saved_plan(tmp_path)), "--row", str(row))
+    assert refused.returncode == 2
+    assert says in refused.stderr
+    assert not row.exists()
+
+
+@pytest.mark.parametrize(
     ("options", "says"),
     [
         (["--row", "mine.csv"], "--plan is missing"),

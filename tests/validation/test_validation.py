@@ -3,6 +3,7 @@
 import csv
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +23,8 @@ from planner.search import Fixed, recommend
 from planner.setup import Setup
 from planner.validation import predict, rank_correlation, read_runs, score, scores, shipped_files, unseen_files
 from planner.validation.defaults import candidates
-from planner.validation.predict import Models
-from planner.validation.runs import COLUMNS
+from planner.validation.predict import Models, _measured_s, check_possible
+from planner.validation.runs import COLUMNS, cluster_name
 from tests.predictions import of_shipped
 
 Shipped = Callable[[str], Path]
@@ -129,11 +130,47 @@ def test_a_row_that_can_t_be_predicted_keeps_its_reason(tmp_path, reference_runs
     assert scores(p)[1]["unpredicted"] == len(changes)
 
 
+@pytest.mark.parametrize(
+    ("cells", "says"),
+    [
+        ({"step_time_s": "1e-9"}, "step_time_s is 1e-09, which means "),
+        ({"step_time_s": "", "mfu": "2"}, "mfu is 2, which means "),
+        ({"peak_memory_gib": "81"}, "peak_memory_gib is 81; allowed: up to 80, which a100-sxm-80gb has"),
+        ({"model": "llama-13b", "layers": "16"}, "layers is 16, but llama-13b has 40; name another model"),
+    ],
+)
+def test_a_row_that_can_t_have_been_measured_is_not_scored(tmp_path, reference_runs, cells, says):
+    def change(rows: list[list[str]]) -> None:
+        for column, text in cells.items():
+            set_cell(2, column, text)(rows)
+
+    runs = read_runs(spoiled(tmp_path, reference_runs("hagemann_llama_a100.csv"), change))[:2]
+    p = predict(runs)
+    assert p.reasons[0].startswith(says)
+    assert not p.reasons[1]
+    assert scores(p)[1]["timed_rows"] == 1
+
+
+def test_no_published_run_is_refused_as_impossible():
+    models, cluster = Models(), cache(load_cluster)
+    for run in [run for path in (*shipped_files(), *unseen_files()) for run in read_runs(path)]:
+        k, own = models.of(run), cluster(cluster_name(run))
+        check_possible(run, models.flop[k], own, _measured_s(run, models.models[k], own))
+
+
 def test_a_hybrid_s_sizes_come_from_its_preset_or_from_shares(tmp_path, reference_runs):
     """The columns have no state-space layers: a preset's where the sizes that they have are its own."""
 
     def change(rows: list[list[str]]) -> None:
-        shape = {"family": "hybrid", "layers": 52, "hidden": 4096, "ffn": 21504, "heads": 32, "kv_heads": 8}
+        shape = {
+            "model": "mine",
+            "family": "hybrid",
+            "layers": 52,
+            "hidden": 4096,
+            "ffn": 21504,
+            "heads": 32,
+            "kv_heads": 8,
+        }
         for line, ffn in ((2, 21504), (3, 16384)):
             for column, value in (shape | {"ffn": ffn, "vocab": 131072, "seq_len": 4096}).items():
                 set_cell(line, column, str(value))(rows)
@@ -359,7 +396,15 @@ def test_a_run_s_recomputation_where_it_is_not_said(reference_runs):
     """405B on 64 chunks of two, embedding and head among them: none is taken where it is likelier to fit than not."""
     run = read_runs(reference_runs("nvidia_dgxc_h100.csv"))[0]
     shape = dict.fromkeys(("layers", "hidden", "ffn", "heads", "kv_heads", "vocab"))
-    large = {"model": "llama3-405b", "tp": 8, "pp": 8, "virtual_stages": 8, "schedule": "interleaved", "micro_batch": 1}
+    large = {
+        "step_time_s": 100.0,
+        "model": "llama3-405b",
+        "tp": 8,
+        "pp": 8,
+        "virtual_stages": 8,
+        "schedule": "interleaved",
+        "micro_batch": 1,
+    }
     cells = run.cells | shape | large | {"n_gpus": 512, "dp": 4, "cp": 2, "global_batch": 252}
     small = cells | {"n_gpus": 256, "dp": 4, "cp": 1}  # twice the tokens per rank: far from fitting
 
@@ -483,7 +528,7 @@ def test_a_run_is_predicted_what_its_layout_is_estimated(tmp_path):
         common = {
             "source": "mine", "cluster": "dgx-h100", "framework": "megatron-core", "precision": "bf16", "cp": 1,
             "attention": "flash3", "recompute": "selective", "fused_norm": "true", "zero": 1, "outcome": "ok",
-            "sequence_parallel": "true", "layer_split": "even", "step_time_s": 1, "virtual_stages": 1,
+            "sequence_parallel": "true", "layer_split": "even", "step_time_s": 10, "virtual_stages": 1,
         }  # fmt: skip
         rows = [
             common | {"run": i, "model": model, "n_gpus": x["dp"] * x["tp"] * x["pp"]} | x
