@@ -33,7 +33,7 @@ def compare_schedules(setup: Setup, **choices: Any) -> Answer:
     told = {x.step.schedule.name: one for x, one in zip(rows, record["schedules"], strict=True)}
     figures = ("step_time_s", "seconds per step"), ("peak_gib", "GiB of the fullest rank")
     draw = partial(draw_rows, title, told, *figures)
-    return Answer(title, record, comparison_view(rows, refused, setup.cluster), draw)
+    return Answer(title, record, comparison_view(record), draw)
 
 
 def partition(setup: Setup, **choices: Any) -> Answer:
@@ -44,7 +44,8 @@ def partition(setup: Setup, **choices: Any) -> Answer:
     layouts = layout_under(setup, **choices, layer_split="even")
     split = stage_split(setup, layouts)
     title = question_title(setup, int(layouts.gpus[0]), int(layouts.global_batch[0]))
-    return Answer(title, split_record(split), split_view(split))
+    record = split_record(split)
+    return Answer(title, record, split_view(record))
 
 
 def compare_plans(

@@ -52,11 +52,9 @@ def planned_run(path: Path, cluster: str | None = None) -> ObservedRun:
     return ObservedRun(setup=plan.setup, layouts=plan.layouts, cluster=cluster or plan.setup.cluster.name)
 
 
-def megatron_arguments_run(
-    text: str, cluster: str, *, framework: str | None, gpus: int | None, vocab: int | None
-) -> ObservedRun:
-    """The run of Megatron-LM's arguments. Raises as `planner.imports.megatron.megatron_run`."""
-    run = run_of_megatron(text, cluster, framework=framework, gpus=gpus, model=None, vocab=vocab)
+def megatron_arguments_run(text: str, cluster: str, **known: Any) -> ObservedRun:
+    """The run of Megatron-LM's arguments; known: as `run_of_megatron` takes it, and raises."""
+    run = run_of_megatron(text, cluster, model=None, **known)
     return ObservedRun(setup=run.setup, layouts=run.layouts, cluster=cluster)
 
 

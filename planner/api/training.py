@@ -94,7 +94,7 @@ def fewest_gpus(
     record = {"model": setup.model.name, "cluster": cluster.name} | fewest_record(found, days=days, max_cost=max_cost)
     one, factors = _factors(found.keeps)
     title = f"{setup.model.name} on {cluster.name}"
-    return closed(title, record, fewest_view(found, factors), partial(plots.draw_fewest, title), one)
+    return closed(title, record, fewest_view(found, record["tried"], factors), partial(plots.draw_fewest, title), one)
 
 
 def explain(setup: Setup, goal: Goal, given: Given, *, gpus: int, batch: int, **choices: Any) -> Answer:

@@ -1,6 +1,5 @@
 """`planner sites`: a training on several sites with slow links between them."""
 
-import math
 import re
 from typing import Annotated, Any
 
@@ -52,10 +51,11 @@ def command(
     Example: planner sites llama2-7b --cluster dgx-h100 --sites 4x64 --gbit 1 --global-batch 1024
     """
     from planner.api.sites import training_on_sites
+    from planner.training_time.sites import least_batch
 
     setup = place.setup(model)
     gpus = _gpus(sites)
-    batch = size.sequences(setup.model.seq_len, sum(gpus), sum(gpus) // math.gcd(*gpus))
+    batch = size.sequences(setup.model.seq_len, sum(gpus), least_batch(gpus))
     allowed = "Gb/s, one for all sites or one a site, as 10,1"
     rates = parsed("--gbit", gbit, lambda text: tuple(float(part) for part in text.split(",")), allowed)
     with o.working("searching every way to divide the training"):

@@ -24,7 +24,6 @@ class DeepSpeed(Target):
     unwritten = ("fp8", "nvfp4")
     suffix = ".json"
     adapters = "adapters are the training code's own, such as peft's"
-    mark = ""
     offloads_parameters = True
 
     def only(self, fixed: Fixed) -> Fixed:

@@ -181,8 +181,6 @@ class Target(ABC):
     """Whether its tensor ranks have sequence parallelism where nothing is said."""
     offloads_parameters = False
     """Whether it can keep sharded parameters in host memory without the optimizer's state."""
-    mark = "#"
-    """The text that begins a comment; empty where the format has none."""
     adapters: str | None = None
     """A note on adapters beside frozen weights, perhaps empty; None: the framework has no adapters."""
 
@@ -291,13 +289,13 @@ def _as_text(value: Any) -> str:
 WIDTH = 110
 
 
-def comments(sentences: Iterable[str], mark: str = "#") -> list[str]:
+def comments(sentences: Iterable[str]) -> list[str]:
     """Comment lines, a sentence wrapped where it is long; what doesn't print, or would end a line, becomes a space."""
     out: list[str] = []
     for sentence in sentences:
         # A word longer than a line stays in one piece: a comment that breaks inside a name is hard to search for.
         lines = textwrap.wrap(one_line(sentence), WIDTH, break_long_words=False, break_on_hyphens=False) or [""]
-        out += [f"{mark} {lines[0]}".rstrip(), *(f"{mark}   {line}" for line in lines[1:])]
+        out += [f"# {lines[0]}".rstrip(), *(f"#   {line}" for line in lines[1:])]
     return out
 
 

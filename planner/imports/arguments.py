@@ -5,6 +5,7 @@ import re
 import shlex
 
 from planner.base.errors import InputError, shown
+from planner.choices.choice import number, whole
 
 ASSIGNMENT = re.compile(
     r"^\s*(?:export\s+)?([A-Za-z_]\w*)=(\"[^\"\n]*\"|'[^'\n]*'|[^\s;()'\"]*)\s*(?:;|#.*)?$", re.MULTILINE
@@ -12,6 +13,7 @@ ASSIGNMENT = re.compile(
 COMMENT = re.compile(r"""(\\.\#*|'[^']*'|"(?:\\.|[^"\\])*")|(?<![^ \t\n;(])\#[^\n]*""", re.DOTALL)
 """A comment, or what can't begin one and is kept: an escaped character, a text in quotes."""
 VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?::?-([^{}]*))?\}|([A-Za-z_]\w*))")
+MOST = 10**9 - 1
 MOST_PASSES = 5
 """Variables in the values of variables are followed so far."""
 
@@ -42,11 +44,7 @@ class Arguments:
     def number(self, name: str, default: int | None = None, least: int = 1) -> int | None:
         """The value of an argument as a whole number. Raises InputError if it is something else, or out of range."""
         text = self.text(name)
-        if text is None:
-            return default
-        if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < least:
-            raise InputError(f"--{name} is {shown(text)}; allowed: a whole number from {least}")
-        return int(text)
+        return default if text is None else whole(f"--{name}", number(text), least=least, most=MOST)
 
     def real(self, name: str, default: float, most: float) -> float:
         """The value of an argument as a number from 0 up; the default where it isn't given.

@@ -66,9 +66,8 @@ def two_scores_view(title: str, before: Scores, after: Scores) -> View:
     table = plain_table("source", "timed", "mape", "now", "rank", "now", "regret", "now", numbers=tuple(range(1, 8)))
     rows = [*((name, was, after[0][name]) for name, was in before[0].items()), ("overall", before[1], after[1])]
     for name, was, now in rows:
-        pairs = [(percent(was["mape"]), percent(now["mape"])), (rank_text(was), rank_text(now))]
-        pairs.append((percent(was["regret"]), percent(now["regret"])))
-        cells = [cell for pair in pairs for cell in pair]
+        told = [(percent(s["mape"]), rank_text(s), percent(s["regret"])) for s in (was, now)]
+        cells = [cell for pair in zip(*told, strict=True) for cell in pair]
         table.add_row(name, str(now["timed_rows"]), *cells, style="bold" if name == "overall" else "")
     return stacked(title, table)
 

@@ -147,9 +147,9 @@ def side_by_side_view(rows: list[tuple[str, str, Fastest | str]]) -> View:
 
 def sensitivity_record(found: Sensitivity) -> dict[str, Any]:
     """Effects and operations as plain values; null where a quantity has no such figure."""
-    effects = []
-    for e in found.effects:
-        effects.append({k: training.finite(v) if isinstance(v, float) else v for k, v in asdict(e).items()})
+    effects = [
+        {k: training.finite(v) if isinstance(v, float) else v for k, v in asdict(e).items()} for e in found.effects
+    ]
     operations = [asdict(o) | {"hides": o.intensity >= o.threshold} for o in found.operations]
     return {"effects": effects, "network_operations": operations}
 

@@ -113,8 +113,7 @@ def _panel(figure: Any, axes: Any, front: Front) -> None:
     ruled(axes.yaxis, grey.numbers(y))
     axes.margins(0.12)
     _name_ends(axes, front, best_x, best_y)
-    axes.set_xlabel(label(x, grey.unit(x)))
-    axes.set_ylabel(label(y, grey.unit(y)))
+    axes.set(xlabel=label(x, grey.unit(x)), ylabel=label(y, grey.unit(y)))
     axes.set_title(f"{front.model}, {front.seq_len:,} tokens per sequence", loc="left", fontsize=10)
     axes.grid(True, which="major", color="#eeeeee", linewidth=0.7)
     axes.set_axisbelow(True)
@@ -173,8 +172,7 @@ def draw_heatmap(grid: CaseGrid, results: Results) -> Figure:
         long = which == "x" and max(len(said(v)) for v in values) > 6
         turned: dict[str, Any] = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if long else {}
         set_ticks(range(0, len(values), every), [said(v) for v in values[::every]], fontsize=8, **turned)
-    axes.set_xlabel(label(grid.x, results.unit(grid.x)))
-    axes.set_ylabel(label(grid.y, results.unit(grid.y)))
+    axes.set(xlabel=label(grid.x, results.unit(grid.x)), ylabel=label(grid.y, results.unit(grid.y)))
     axes.tick_params(length=0)
     axes.set_title(_title(grid, results), loc="left", fontsize=9)
     if (grid.rows < 0).any():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -149,27 +150,26 @@ def comparison_record(rows: list[Compared], refused: dict[str, str], cluster: Cl
     }
 
 
-def comparison_view(rows: list[Compared], refused: dict[str, str], cluster: Cluster) -> View:
-    """Schedules side by side for a person; `*` marks those that change the training."""
+def comparison_view(r: Mapping[str, Any]) -> View:
+    """The same for a person; `*` marks those that change the training."""
     table = plain_table("schedule", "v", "k", "step s", "idle", "GiB", "weights", "sent GiB", "Gb/s needed",
                         numbers=(1, 2, 3, 4, 5, 6, 7, 8))  # fmt: skip
-    for x in rows:
-        step, pipe = x.step, x.step.pipe
-        over = step.peak_bytes.max() > cluster.accelerator.memory_bytes
-        memory = Text(f"{step.peak_bytes.max() / GIB:.1f}{' over' if over else ''}", style="red" if over else "")
-        versions = step.weight_versions * step.schedule.copies
+    for x in r["schedules"]:
+        row, fits = x["layout"], x["fits"]
+        memory = Text(f"{x['peak_gib']:.1f}{'' if fits else ' over'}", style="" if fits else "red")
         table.add_row(
-            step.schedule.name + ("" if step.schedule.synchronous else " *"), str(pipe.v), str(pipe.k),
-            f"{step.step_time_s:.4g}", f"{step.bubble:.1%}", memory,
-            f"{versions:g}", f"{x.pipeline_bytes / GIB:.2f}", f"{x.needed_bandwidth_bytes_per_s * 8e-9:.3g}",
+            row["schedule"] + ("" if x["synchronous"] else " *"), str(row["virtual_stages"]),
+            str(row["sequence_slices"]), f"{x['step_time_s']:.4g}", f"{x['bubble']:.1%}", memory,
+            f"{x['weight_versions'] * x['weight_copies']:g}", f"{x['pipeline_gib_sent']:.2f}",
+            f"{x['needed_bandwidth_gbit_per_s']:.3g}",
         )  # fmt: skip
     lines = ["v virtual stages, k slices; weights: copies or versions of its weights that a rank holds"]
-    if any(not x.step.schedule.synchronous for x in rows):
+    if not all(x["synchronous"] for x in r["schedules"]):
         lines.append("* changes the training: gradients are taken at older weights; searched only with --allow-async")
-    if refused:
-        by_reason: dict[str, list[str]] = {}
-        for name, reason in refused.items():
-            by_reason.setdefault(reason, []).append(name)
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in r["not_legal"].items():
+        by_reason.setdefault(reason, []).append(name)
+    if by_reason:
         lines += ["", "Not legal here"] + [f"  {', '.join(n)}: {reason}" for reason, n in by_reason.items()]
     return stacked(table, "", "\n".join(lines))
 
@@ -186,12 +186,12 @@ def split_record(split: StageSplit) -> dict[str, Any]:
     }
 
 
-def split_view(split: StageSplit) -> View:
-    """Layers of every stage for a person."""
+def split_view(r: Mapping[str, Any]) -> View:
+    """The same for a person."""
     table = plain_table("stage", "rank", "layers", "ms", "GiB", numbers=(0, 1, 2, 3, 4))
-    for s, (layers, seconds, size) in enumerate(zip(split.layers, split.seconds, split.size_bytes, strict=True)):
-        table.add_row(str(s), str(split.rank[s]), str(layers), f"{seconds * 1e3:.2f}", f"{size / GIB:.2f}")
-    slowest = float(split.seconds.max())
-    saved = 1.0 - slowest / split.even_slowest_s
+    columns = (r["rank"], r["layers"], r["seconds"], r["gib"])
+    for stage, (rank, layers, seconds, gib) in enumerate(zip(*columns, strict=True)):
+        table.add_row(str(stage), str(rank), str(layers), f"{seconds * 1e3:.2f}", f"{gib:.2f}")
+    slowest, saved = r["slowest_s"], 1.0 - r["slowest_s"] / r["even_slowest_s"]
     line = f"slowest stage {slowest * 1e3:.2f} ms per micro-batch, {saved:.1%} less than with an even split"
     return stacked(table, "", line, "embedding with stage 0, head with the last; GiB of a stage's share of its rank")

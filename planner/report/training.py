@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
@@ -200,8 +201,8 @@ def fewest_record(found: Fewest, *, days: float | None, max_cost: float | None) 
     }
 
 
-def fewest_view(found: Fewest, factors: Any) -> View:
-    """The answer first, then every number that was tried."""
+def fewest_view(found: Fewest, tried: Sequence[Mapping[str, Any]], factors: Any) -> View:
+    """The answer first, then every number that was tried; tried: as of `fewest_record`."""
     fits, keeps, limits = found.fits.gpus, found.keeps.gpus, found.limits
     lines: list[View] = []
     if limits:
@@ -213,7 +214,7 @@ def fewest_view(found: Fewest, factors: Any) -> View:
     if factors is not None and math.isfinite(took):
         span = format_span(*(took * DAY * f for f in factors))
         lines.append(f"on {gpus_text(keeps)} {format_seconds(took * DAY)}, in 80 % of cases like this {span}")
-    lines += ["", _table(found), ""]
+    lines += ["", _table(tried), ""]
     lines.append(
         "Tried: what divides a node, and whole nodes, 4, 5, 6 or 7 times a power of two of them: doubled until one is "
         "enough, then those below it."
@@ -221,19 +222,18 @@ def fewest_view(found: Fewest, factors: Any) -> View:
     return stacked(*lines, "", *goal_lines(found.keeps.case))
 
 
-def _table(found: Fewest) -> View:
+def _table(tried: Sequence[Mapping[str, Any]]) -> View:
     """A row for each number of GPUs."""
-    priced = any(p is not None and math.isfinite(p.cost_usd) for p in found.tried.values())
+    priced = any(row.get("cost_usd") is not None for row in tried)
     money = ["USD"] * priced
     table = plain_table("GPUs", "batch", "time", "GPU-hours", *money, "MFU", "layout", numbers=tuple(range(5 + priced)))
-    for gpus, plan in found.tried.items():
-        if plan is None:
-            table.add_row(f"{gpus:,}", *["-"] * (4 + priced), "nothing fits")
+    for row in tried:
+        if not row["fits"]:
+            table.add_row(f"{row['gpus']:,}", *["-"] * (4 + priced), "nothing fits")
             continue
-        row = _row(gpus, plan)
         cost = [count_text(row["cost_usd"]) if row["cost_usd"] is not None else "-"] * priced
         table.add_row(
-            f"{gpus:,}", f"{row['global_batch']:,}",
+            f"{row['gpus']:,}", f"{row['global_batch']:,}",
             "never ends" if row["days"] is None else format_seconds(row["days"] * DAY),
             "-" if row["gpu_hours"] is None else count_text(row["gpu_hours"]), *cost, f"{row['mfu']:.1%}",
             layout_text(row["layout"]),

@@ -133,11 +133,9 @@ def form_record() -> dict[str, Any]:
     """The form as the page's script draws it: groups of fields, and the choices of a layout."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for f in FIELDS.values():
-        among = [] if f.among is None else f.among()
-        kind = "select" if among else f.kind
-        groups.setdefault(f.group, []).append(
-            {"name": f.name, "label": f.label, "says": f.says, "kind": kind, "values": among, "default": f.default}
-        )
+        values = [] if f.among is None else f.among()
+        shown_as = {"kind": "select" if values else f.kind, "values": values, "default": f.default}
+        groups.setdefault(f.group, []).append({"name": f.name, "label": f.label, "says": f.says} | shown_as)
     shared = [_choice(CHOICES[name], "select" if CHOICES[name].enumeration else "text") for name in SHARED]
     settled = [_choice(CHOICES[name], "choice") for name in SETTLED]
     titled = [*groups.items(), ("Numbers of all layouts", shared), ("What may be chosen", settled)]
@@ -150,12 +148,7 @@ def form_record() -> dict[str, Any]:
 
 def _choice(choice: Choice, kind: str) -> dict[str, Any]:
     values = ["on", "off"] if choice.kind is bool else list(SCHEDULES) if choice.name == "schedule" else []
+    values = names(choice.enumeration) if choice.enumeration else values
     says = f"{choice.says} Default: {choice.derived}." if choice.derived and choice.shared else choice.says
-    return {
-        "name": choice.name,
-        "label": choice.name.replace("_", " "),
-        "says": says,
-        "kind": kind,
-        "values": names(choice.enumeration) if choice.enumeration else values,
-        "default": "",
-    }
+    label = choice.name.replace("_", " ")
+    return {"name": choice.name, "label": label, "says": says, "kind": kind, "values": values, "default": ""}

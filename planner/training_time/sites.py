@@ -36,6 +36,11 @@ LAYERS_A_SHARE = 3
 """Number of Streaming DiLoCo's shares where it is not given: arXiv 2501.18512, table 4."""
 
 
+def least_batch(gpus: tuple[int, ...]) -> int:
+    """The least batch of which each site takes whole sequences, as many a GPU; other batches are multiples of it."""
+    return sum(gpus) // gcd(*gpus)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sites:
     """GPUs of each site; bytes/s, each way, of its link to the others; seconds one way between the farthest two."""
@@ -51,8 +56,7 @@ class Sites:
 
     def batches(self, batch: int) -> tuple[int, ...]:
         """Sequences of a step that each site takes, as many a GPU. Raises InputError if they are no whole numbers."""
-        total = sum(self.gpus)
-        unit = total // gcd(*self.gpus)
+        total, unit = sum(self.gpus), least_batch(self.gpus)
         if batch % unit:
             near = batch // unit * unit
             raise InputError(

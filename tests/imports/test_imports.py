@@ -431,7 +431,7 @@ BAD = [
     ("--num-layers 2", "--hidden-size is missing"),
     (BASE + "--micro-batch-size", "--micro-batch-size has no value"),
     (BASE + "--micro-batch-size two", "--micro-batch-size is 'two'; allowed: a whole number from 1"),
-    (BASE + "--micro-batch-size 0", "--micro-batch-size is '0'"),
+    (BASE + "--micro-batch-size 0", "--micro-batch-size is 0; allowed: a whole number from 1"),
     (BASE + "--micro-batch-size 99999999999", "--micro-batch-size is '99999999999'"),
     (BASE + "--recompute-granularity some", "--recompute-granularity is 'some'; allowed: full, selective"),
     (BASE + "--attention-backend fast", "--attention-backend is 'fast'; allowed: flash, fused"),

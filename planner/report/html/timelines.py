@@ -43,11 +43,13 @@ def timeline_record(step: StepSimulation, most_operations: int) -> dict[str, Any
     )
     code_of = np.zeros(len(order), dtype=np.int64)
     code_of[shown] = code.reshape(-1)
+    net = (step.gather_s, step.reduce_start_s, step.reduce_end_s, step.update_start_s, step.update_end_s)
+    net_ticks = np.round(np.stack(net) / tick).astype(np.int64)
     rows = []
     for r in ranks.tolist():
         every = np.arange(order.start[r], order.start[r + 1])
         at = every[shown[every]]
-        rows.append(_row(step, r, at, start, end, code_of, int(np.sum(head[at]))) | {"net": _network(step, r, tick)})
+        rows.append(_row(step, r, at, start, end, code_of, int(np.sum(head[at]))) | {"net": net_ticks[:, r].tolist()})
     return {
         "end_s": end_s,
         "step_s": step.step_time_s,
@@ -104,12 +106,3 @@ def _row(step: StepSimulation, rank: int, at: Ints, start: Ints, end: Ints, code
     if order.fused[at].any():
         row["u"] = order.fused[at].astype(int).tolist()
     return row
-
-
-def _network(step: StepSimulation, rank: int, tick: float) -> list[int]:
-    """Ticks: the gather of parameters ends; the reduction begins, ends; the update begins, ends."""
-    times = (
-        step.gather_s[rank], step.reduce_start_s[rank], step.reduce_end_s[rank], step.update_start_s[rank],
-        step.update_end_s[rank],
-    )  # fmt: skip
-    return [round(float(t) / tick) for t in times]

@@ -31,7 +31,7 @@ function alongPicture(width, points, asked, unit) {
   const height = 260, pad = { left: 70, right: 24, top: 16, bottom: 44 }, bottom = height - pad.bottom;
   const rate = (p) => p.tokens_per_s_per_gpu, most = Math.max(...points.map(rate)) * 1.1;
   const [low, high] = [points[0].x / 1.2, points[points.length - 1].x * 1.2];
-  const X = (v) => pad.left + (Math.log(v / low) / Math.log(high / low)) * (width - pad.left - pad.right);
+  const X = logScale(low, high, pad.left, width - pad.right);
   const Y = (v) => bottom - (v / most) * (bottom - pad.top);
   const root = picture(width, height, "group", `Tokens per second and GPU against ${unit}, a logarithmic scale`);
   for (const p of points) root.append(...gridAtX(X(p.x), pad.top, bottom, thousands(p.x)));

@@ -134,6 +134,9 @@ function logTicks(low, high, most = 7) {
   return high / low < 5 ? ticks(low, high, 5) : logTicks(low, high, 40);
 }
 
+// From values on a logarithmic axis to places on it.
+const logScale = (low, high, from, to) => (v) => from + (Math.log(v / low) / Math.log(high / low)) * (to - from);
+
 // A chart's picture, and the grid lines and labels of its axes at a place of each.
 const picture = (width, height, role, label) =>
   svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role, "aria-label": label });

@@ -41,8 +41,8 @@ function drawFront(width) {
   const height = Math.round(Math.min(400, Math.max(280, width * 0.62)));
   const pad = { left: 76, right: 14, top: 14, bottom: 44 };
   const X = (m) => pad.left + (m / most) * (width - pad.left - pad.right);
-  const Y = (t) => height - pad.bottom - (Math.log(t / low) / Math.log(top / low)) * (height - pad.top - pad.bottom);
   const bottom = height - pad.bottom;
+  const Y = logScale(low, top, bottom, pad.top);
   const what = "Step time against memory, each point a layout; arrow keys move between them";
   const root = picture(width, height, "group", what);
   for (const m of ticks(0, most, width < 420 ? 4 : 7)) root.append(...gridAtX(X(m), pad.top, bottom, String(m)));

@@ -28,9 +28,8 @@ function drawCurve(width) {
     times = points.map((p) => p.days);
   const [x0, x1] = [Math.min(...gpus, CURVE.here_gpus) / 1.15, Math.max(...gpus, CURVE.here_gpus) * 1.15],
     [y0, y1] = [Math.min(...times) / 1.25, Math.max(...times) * 1.25];
-  const scale = (v, a, b, from, to) => from + (Math.log(v / a) / Math.log(b / a)) * (to - from);
-  const X = (v) => scale(v, x0, x1, pad.left, width - pad.right),
-    Y = (v) => scale(v, y0, y1, bottom, pad.top);
+  const X = logScale(x0, x1, pad.left, width - pad.right),
+    Y = logScale(y0, y1, bottom, pad.top);
   const root = picture(width, height, "group", "Shortest training time against GPUs, both on logarithmic scales");
   for (const v of logTicks(x0, x1, width < 480 ? 5 : 8)) root.append(...gridAtX(X(v), pad.top, bottom, thousands(v)));
   for (const [v, label] of DURATIONS.filter(([v]) => v >= y0 && v <= y1))
