@@ -23,6 +23,7 @@ from planner.report.difference import why_record, why_view
 from planner.report.plain_table import View
 from planner.report.plots import draw_layouts, draw_plan
 from planner.report.records import layout_frame
+from planner.search.pick import unusual
 from planner.search.scan import every_estimate
 from planner.search.why import parse_wanted, why_not
 
@@ -226,5 +227,7 @@ class Plan(Shown, Alternatives, Sequence[LayoutEstimate]):
     @property
     def lines(self) -> tuple[View, ...]:
         """The lines that `planner recommend` prints."""
-        view = tables.recommendation_view(self.found, self.setup, self._beside)
+        setup = self.setup
+        odd = unusual(self.found.estimate.layouts, setup.model.seq_len, setup.cluster.gpus_per_node, setup.framework)
+        view = tables.recommendation_view(self.found, setup, self._beside, odd)
         return self._title, "", view, *anchor_lines(self.setup), *next_lines(self._next)

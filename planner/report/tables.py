@@ -19,6 +19,7 @@ from planner.schedules import get_schedule
 from planner.search.found import largest_part
 
 if TYPE_CHECKING:
+    from planner.base.arrays import Ints
     from planner.search import Recommendation
     from planner.setup import Setup
     from planner.step.estimate import Estimate
@@ -106,10 +107,11 @@ def chance_text(chance: float) -> str:
     return ">99%" if chance > 0.99 else "<1%" if chance < 0.01 else f"{math.floor(100.0 * chance + 1e-9)}%"
 
 
-def recommendation_view(found: Recommendation, setup: Setup, beside: Mapping[str, Any]) -> View:
+def recommendation_view(found: Recommendation, setup: Setup, beside: Mapping[str, Any], odd: Ints) -> View:
     """The answer first, then the runners-up, the front, why the rest lost, and how accurate this is.
 
     beside: what the answer's record has beside the layouts (docs/json.md), such as `fits_with` and `assumed`.
+    odd: unusual choices of each layout.
     """
     result, model = found.estimate, setup.model
     lines: list[View] = []
@@ -122,7 +124,7 @@ def recommendation_view(found: Recommendation, setup: Setup, beside: Mapping[str
         if (j := found.fastest) is not None and j != i:
             lines.append(f"  {_fastest_line(result, i, j)}")
         if (j := found.roomiest) is not None and result.memory_bytes[j] < LESS * result.memory_bytes[i]:
-            lines.append(f"  {_roomiest_line(result, i, j)}")
+            lines.append(f"  {_roomiest_line(result, i, j, odd)}")
         lines += ["", _table(result, found.best, model), ""]
         lines.append(bold("Fastest for each amount of memory, up to twice the best step"))
         front = found.front[result.step_time_s[found.front] <= 2.0 * result.step_time_s[found.front[0]]]
@@ -170,10 +172,12 @@ def _fastest_line(result: Estimate, i: int, fastest: int) -> str:
     return f"Fastest by {gain:.1%}, too little to tell: {text}, {memory} (fits in {chance})"
 
 
-def _roomiest_line(result: Estimate, i: int, roomiest: int) -> str:
-    """The roomiest of the fast layouts: its loss against the one to run, which may be a gain, and its memory."""
+def _roomiest_line(result: Estimate, i: int, roomiest: int, odd: Ints) -> str:
+    """The roomiest of the fast layouts: its step beside that of the one to run, with a reason where it is faster."""
     loss = float(result.step_time_s[roomiest] / result.step_time_s[i]) - 1.0
     against = f"{abs(loss):.1%} {'slower' if loss >= 0 else 'faster'}"
+    if loss < 0 and odd[roomiest] > odd[i]:
+        against += f" but with {odd[roomiest]} unusual choice{'s' * bool(odd[roomiest] > 1)}, not {odd[i]}"
     memory = format_bytes(float(result.memory_bytes[roomiest]))
     return f"Roomiest, {against}: {layout_text(result.layouts.row(roomiest))}, {memory}"
 
