@@ -13,7 +13,7 @@ from planner.base.errors import LayoutError
 from planner.choices.pipeline_layout import pipeline_layout_text
 from planner.costs.case import Case
 from planner.costs.layer.expert_routing import dispatchers, takes_turns
-from planner.costs.shapes import has_dropout
+from planner.costs.shapes import has_dropout, is_latent
 from planner.exporters.megatron_model import Arguments, chosen, model_arguments, model_notes, modules, recompute_method
 from planner.exporters.target import Job, Nearest, Target, allowed, comments, launch_shape, stage_layers
 from planner.layouts import Dispatcher
@@ -109,17 +109,18 @@ def context_parts(cp: int, ulysses: int) -> tuple[str, tuple[int, ...]]:
     return "a2a+p2p", (ulysses, cp // ulysses)
 
 
-def overlaps_reduction(job: Job) -> bool:
-    """Whether the profile's framework reduces gradients beside the backward pass."""
+def overlaps_data(job: Job) -> tuple[bool, bool]:
+    """Whether the prediction reduces gradients beside the backward pass, and gathers parameters beside the forward."""
     f, row = job.framework, job.row
     reduced = f.overlap_grad_reduce_pipelined if row["pp"] > 1 else f.overlap_grad_reduce
-    return bool(row["dp"] * row["cp"] > 1 and reduced > 0)
+    reduces = bool(row["dp"] * row["cp"] > 1 and reduced > 0 and row["optimizer"] != "muon")
+    return reduces, reduces and row["zero"] > 0 and f.overlap_param_gather > 0
 
 
 def overlaps_tensor(setup: Setup, row: dict[str, Any]) -> bool:
     """Whether the prediction hides what tensor ranks send, by Transformer Engine's user buffers."""
     overlaps = row["sequence_parallel"] and 1 < row["tp"] <= setup.cluster.nvlink_gpus
-    return bool(overlaps and setup.framework.overlap_tensor > 0)
+    return bool(overlaps and setup.framework.overlap_tensor > 0 and not is_latent(setup.model))
 
 
 def fp8_recipe(job: Job) -> str:
@@ -156,10 +157,10 @@ def connections(job: Job) -> int:
 
 def parallel_arguments(job: Job) -> Arguments:
     """Degrees, sharding, pipeline and what the profile overlaps. Data parallelism is what is left of the GPUs."""
-    row, f, experts = job.row, job.framework, job.model.num_experts
+    row, experts, (reduced, gathered) = job.row, job.model.num_experts, overlaps_data(job)
     way, sizes = context_parts(row["cp"], row["ulysses"])
     tokens = row["sequence_parallel"] and row["tp"] > 1
-    shards, fsdp, muon = row["zero"] > 0, row["zero"] > 1, row["optimizer"] == "muon"  # Muon distributes its own states
+    fsdp, muon = row["zero"] > 1, row["optimizer"] == "muon"  # Muon distributes its own states
     dtype = MOMENTS.get(row["optimizer"])
     return chosen(
         (True, "--tensor-model-parallel-size", row["tp"]),
@@ -179,8 +180,8 @@ def parallel_arguments(job: Job) -> Arguments:
         (fsdp, "--no-gradient-accumulation-fusion"),
         (fsdp, "--ckpt-format", "fsdp_dtensor"),
         (row["dp_replicate"] > 1, "--num-distributed-optimizer-instances", row["dp_replicate"]),
-        (overlaps_reduction(job), "--overlap-grad-reduce"),
-        (overlaps_reduction(job) and shards and f.overlap_param_gather > 0 and not muon, "--overlap-param-gather"),
+        (reduced, "--overlap-grad-reduce"),
+        (gathered, "--overlap-param-gather"),
         (overlaps_experts(job), "--overlap-moe-expert-parallel-comm"),
         (row["capacity_factor"], "--moe-expert-capacity-factor", row["capacity_factor"]),
         (row["offload_layers"], "--cpu-offloading-num-layers", row["offload_layers"]),

@@ -16,10 +16,12 @@ from planner.models import Transformer, load_model, with_seq_len
 from planner.search import Fixed
 
 RECIPES: dict[str, tuple[str, str]] = MODELS["megatron-bridge"]
+WITH_PEFT = ("llama.llama3", "qwen.qwen2")
+"""Modules of recipes that have one for adapters beside each one for all weights."""
 PRECISIONS = {"bf16": "bf16_mixed", "fp16": "fp16_mixed", "nvfp4": "bf16_with_nvfp4_mixed",
               "delayed": "bf16_with_fp8_delayed_scaling_mixed", "mxfp8": "bf16_with_mxfp8_mixed",
               "tensorwise": "bf16_with_fp8_current_scaling_mixed"}  # fmt: skip
-
+FORMATS = {"fp32": "torch.float32", "bf16": "torch.bfloat16", "fp8": "torch.uint8"}
 
 Table = list[tuple[Any, str, Any]]
 """Whether a field is set, its name, its value."""
@@ -50,9 +52,9 @@ class MegatronBridge(Target):
     def render(self, job: Job) -> str:
         """The function."""
         megatron.check_rules(job)
-        recipe = _shipped_recipe(job.model)
-        module, function = recipe or ("your.recipes", "your_pretrain_config")
         full = job.row["train"] == "full"
+        recipe = _shipped_recipe(job.model, full)
+        module, function = recipe or ("your.recipes", f"your_{'pretrain' if full else 'peft'}_config")
         way, after = ("pretrain", "") if full else ("finetune", "  # with cfg.checkpoint.pretrained_checkpoint")
         usage = [
             f"from {'megatron.bridge.recipes.' if recipe else ''}{module} import {function}",
@@ -80,25 +82,23 @@ class MegatronBridge(Target):
         ])  # fmt: skip
 
 
-def _shipped_recipe(model: Transformer) -> tuple[str, str] | None:
-    """The recipe of a preset; a model of one's own that bears the same name has none."""
-    if model.name not in RECIPES:
+def _shipped_recipe(model: Transformer, full: bool) -> tuple[str, str] | None:
+    """The recipe of a preset, for all weights or for adapters; a model of one's own of the same name has none."""
+    if model.name not in RECIPES or with_seq_len(load_model(model.name), model.seq_len) != model:
         return None
-    preset = with_seq_len(load_model(model.name), model.seq_len)
-    return RECIPES[model.name] if preset == model else None
+    module, function = RECIPES[model.name]
+    if full:
+        return module, function
+    return (module, function.replace("pretrain", "peft")) if module in WITH_PEFT else None
 
 
 def _imports(job: Job) -> list[str]:
-    lines = ["from megatron.core.transformer.enums import AttnBackend", ""]
-    if job.row["pp"] > 1 or job.row["optimizer"] in megatron.MOMENTS:
-        lines.insert(0, "import torch")
+    lines = ["import torch", "from megatron.core.transformer.enums import AttnBackend", ""]
     if _half_gradients(job) or job.row["precision"] == "fp8":
         lines.append("from megatron.bridge.training.mixed_precision import get_mixed_precision_config")
     if job.row["train"] != "full":
         lines.append("from megatron.bridge.peft.lora import LoRA")
-    if _overlaps(job):
-        lines.append("from megatron.bridge.training.comm_overlap import CommOverlapConfig")
-    return lines
+    return [*lines, "from megatron.bridge.training.comm_overlap import CommOverlapConfig"]
 
 
 def _half_gradients(job: Job) -> bool:
@@ -106,10 +106,10 @@ def _half_gradients(job: Job) -> bool:
 
 
 def _overlaps(job: Job) -> str:
-    """Arguments of `CommOverlapConfig`, of which the first must be given; nothing where nothing overlaps."""
-    tensor, experts = megatron.overlaps_tensor(job, job.row), megatron.overlaps_experts(job)
-    more = ", overlap_moe_expert_parallel_comm=True" if experts else ""
-    return f"tp_comm_overlap={tensor}{more}" if tensor or experts else ""
+    """Arguments of `CommOverlapConfig`, which overrides ddp's where the distributed optimizer is (its `setup`)."""
+    tensor, (reduced, gathered) = megatron.overlaps_tensor(job, job.row), megatron.overlaps_data(job)
+    more = ", overlap_moe_expert_parallel_comm=True" if megatron.overlaps_experts(job) else ""
+    return f"tp_comm_overlap={tensor}, overlap_grad_reduce={reduced}, overlap_param_gather={gathered}{more}"
 
 
 def _overrides(job: Job) -> list[tuple[str, Any]]:
@@ -122,9 +122,9 @@ def _overrides(job: Job) -> list[tuple[str, Any]]:
         _data_parallelism(job),
         _model_parts(job),
         _numerics(job),
-        _optimizer(row),
+        _optimizer(job),
         _adapters(row["train"]),
-        [(_overlaps(job), "comm_overlap", f"CommOverlapConfig({_overlaps(job)})")],
+        [(True, "comm_overlap", f"CommOverlapConfig({_overlaps(job)})")],
     )
     return [(name, value) for wanted, name, value in chain.from_iterable(tables) if wanted]
 
@@ -133,8 +133,8 @@ def _parallelism(job: Job) -> Table:
     row, model = job.row, job.model
     layout = megatron.uneven_layout(job) if row["pp"] > 1 else ""
     way, sizes = megatron.context_parts(row["cp"], row["ulysses"])
-    dtype = {"fp16": "torch.float16", "fp32": "torch.float32", "tf32": "torch.float32"}.get(
-        row["precision"], "torch.bfloat16"
+    dtype = {"fp16": "torch.float16", "fp32": FORMATS["fp32"], "tf32": FORMATS["fp32"]}.get(
+        row["precision"], FORMATS["bf16"]
     )
     return [
         (True, "model.tensor_model_parallel_size", row["tp"]),
@@ -143,6 +143,11 @@ def _parallelism(job: Job) -> Table:
         (True, "model.virtual_pipeline_model_parallel_size",
          row["virtual_stages"] if row["virtual_stages"] > 1 else None),
         (True, "model.pipeline_model_parallel_layout", quoted(layout) if layout else None),
+        # Recipes set these (llama31_405b), which a layout excludes, and even stages would be others.
+        (True, "model.account_for_embedding_in_pipeline_split", False),
+        (True, "model.account_for_loss_in_pipeline_split", False),
+        (True, "model.num_layers_in_first_pipeline_stage", None),
+        (True, "model.num_layers_in_last_pipeline_stage", None),
         (True, "model.context_parallel_size", row["cp"]),
         (row["ulysses"] > 1, "model.cp_comm_type", quoted(way)),  # a ring is its default
         (sizes, "model.hierarchical_context_parallel_sizes", list(sizes)),
@@ -157,7 +162,7 @@ def _parallelism(job: Job) -> Table:
 
 def _data_parallelism(job: Job) -> Table:
     """How gradients and states are sharded and sent."""
-    row, overlaps = job.row, megatron.overlaps_reduction(job)
+    row, (reduced, gathered) = job.row, megatron.overlaps_data(job)
     shards = row["zero"] > 0
     return [
         (True, "ddp.use_distributed_optimizer", shards and row["optimizer"] != "muon"),
@@ -165,8 +170,8 @@ def _data_parallelism(job: Job) -> Table:
         (True, "ddp.use_megatron_fsdp", row["zero"] > 1),
         (True, "ddp.data_parallel_sharding_strategy", quoted(megatron.SHARDING.get(row["zero"], "no_shard"))),
         (True, "ddp.num_distributed_optimizer_instances", row["dp_replicate"]),
-        (True, "ddp.overlap_grad_reduce", overlaps),
-        (True, "ddp.overlap_param_gather", overlaps and shards and job.framework.overlap_param_gather > 0),
+        (True, "ddp.overlap_grad_reduce", reduced),
+        (True, "ddp.overlap_param_gather", gathered),
     ]
 
 
@@ -207,15 +212,18 @@ def _numerics(job: Job) -> Table:
     ]
 
 
-def _optimizer(row: dict[str, Any]) -> Table:
-    moments = row["optimizer"] in megatron.MOMENTS
-    dtype = "torch.bfloat16" if row["optimizer"] == "adam_bf16" else "torch.uint8"
+def _optimizer(job: Job) -> Table:
+    """Recipes set the number formats of Adam's states (deepseek_v3: moments and gradients in bf16), so all are said."""
+    row, moments = job.row, megatron.MOMENTS.get(job.row["optimizer"], "fp32")
+    aware = row["offload_optimizer"] or moments != "fp32"
     return [
         (row["offload_optimizer"], "optimizer.optimizer_cpu_offload", True),
         (row["offload_optimizer"], "optimizer.optimizer_offload_fraction", row["offload_fraction"]),
-        (row["offload_optimizer"] or moments, "optimizer.use_precision_aware_optimizer", True),
-        (moments, "optimizer.exp_avg_dtype", dtype),
-        (moments, "optimizer.exp_avg_sq_dtype", dtype),
+        (True, "optimizer.use_precision_aware_optimizer", aware),
+        (True, "optimizer.main_grads_dtype", FORMATS[job.gradients[0] if aware else "fp32"]),
+        (True, "optimizer.main_params_dtype", FORMATS["fp32"]),
+        (True, "optimizer.exp_avg_dtype", FORMATS[moments]),
+        (True, "optimizer.exp_avg_sq_dtype", FORMATS[moments]),
         (row["optimizer"] in ("muon", "sgd"), "optimizer.optimizer", quoted(megatron.optimizer_name(row))),
     ]
 
@@ -225,7 +233,10 @@ def _adapters(train: str) -> Table:
         return []
     code = read_training(train)
     names = [quoted(f"linear_{target}") for target in TARGETS if adapts(code, target)]
-    return [(True, "peft", f"LoRA(target_modules=[{', '.join(names)}], dim={int(adapter_rank(code))})")]
+    return [
+        (True, "dataset.packed_sequence_specs", None),
+        (True, "peft", f"LoRA(target_modules=[{', '.join(names)}], dim={int(adapter_rank(code))})"),
+    ]
 
 
 def _recompute(job: Job) -> Table:

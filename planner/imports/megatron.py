@@ -232,7 +232,7 @@ def _turned_off(a: Arguments, f: Framework, row: dict[str, Any]) -> tuple[Framew
             off[f"--{argument}"] = tuple(without)
             changes.update(without)
 
-    if row["dp"] * row["cp"] > 1:
+    if row["dp"] * row["cp"] > 1 and row["optimizer"] != "muon":  # Muon excludes both
         missing("overlap-grad-reduce", overlap_grad_reduce=0.0, overlap_grad_reduce_pipelined=0.0)
         if row["zero"] > 0:
             missing("overlap-param-gather", overlap_param_gather=0.0)
@@ -243,7 +243,7 @@ def _turned_off(a: Arguments, f: Framework, row: dict[str, Any]) -> tuple[Framew
             missing(
                 "fp8-param-gather", fp8_parameter_bytes=2.0, fp8_copy_bytes=f.fp8_copy_bytes + f.fp8_parameter_bytes
             )
-    if row["sequence_parallel"]:
+    if row["sequence_parallel"] and "multi-latent-attention" not in a:  # which turns it off
         missing("tp-comm-overlap", overlap_tensor=0.0)
     if row["ep"] > 1:
         missing("overlap-moe-expert-parallel-comm", overlap_experts=0.0)

@@ -15,6 +15,7 @@ from planner.costs.layer.layer_cost import LayerCost
 from planner.costs.network.data_parallel import gathered_twice, shards_per_layer
 from planner.costs.network.traffic import LayerTraffic, Traffic, traffic
 from planner.costs.one_layer import OneLayer
+from planner.costs.shapes import is_latent
 from planner.hardware import Framework
 from planner.layouts import Recompute
 from planner.models import Transformer, mix
@@ -66,8 +67,10 @@ def layer_time(case: Case, cost: LayerCost, t: Traffic) -> LayerTime:
     framework, layouts = case.framework, case.layouts
     each = np.where(by_chunk(layouts), 0.0, 1.0 / np.where(layer_at_a_time(layouts), layouts.micro_batches, 1))
     gather_s, reduce_s = t.layer_gather_s * each, t.layer_reduce_s * each
-    # Products that run beside their own collectives (Transformer Engine's userbuffers) reach over NVLink alone.
-    shown = 1.0 - np.where(layouts.tp <= case.cluster.nvlink_gpus, framework.overlap_tensor, 0.0)
+    # Products that run beside their own collectives (Transformer Engine's userbuffers) reach over NVLink alone, and
+    # latent attention's down-projections turn them off (Megatron-Core 0.16.1, extensions/transformer_engine.py).
+    reach = (layouts.tp <= case.cluster.nvlink_gpus) & ~is_latent(case.model)
+    shown = 1.0 - np.where(reach, framework.overlap_tensor, 0.0)
     # The column-parallel products' weight gradients hide what the backward pass proper reduces.
     on_wire_f, on_wire_b = (framework.tensor_slowdown * x for x in (t.layer_forward_s, t.layer_backward_s))
     beside = framework.overlap_tensor_backward * np.where(layouts.sequence_parallel, HALF_WAITS, 1.0)

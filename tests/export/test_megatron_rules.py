@@ -1,13 +1,15 @@
 """What Megatron-Core 0.16.1 refuses or hangs on: the scaling of fp8, user buffers over PCIe, routers of one expert."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from planner.base.units import format_seconds
+from planner.choices.training import read_training
 from planner.exporters.megatron_model import model_arguments, model_notes
 from planner.imports.megatron import megatron_run
-from planner.layouts import OptimizerKind, Precision, Recompute
+from planner.layouts import GradDtype, OptimizerKind, Precision, Recompute, Split
 from planner.models import load_model, model_names
 from planner.step.timeline.timed import timed_estimate
 from tests.export.test_frameworks import arguments, export, names, plan, value
@@ -67,6 +69,67 @@ def test_user_buffers_join_tensor_ranks_of_one_nvlink_domain(cluster, tp, joined
     run = megatron_run(text, asked.cluster, asked.framework, gpus=4 * tp, model=None, vocab=None, attention="flash2")
     assert (run.setup.framework.overlap_tensor > 0) == joined
     assert format_seconds(timed_estimate(run.setup, run.layouts).step_time_s[0]) in text
+
+
+def bridge(a_plan) -> dict[str, str]:
+    """The overrides of the exported function, by name."""
+    return dict(re.findall(r"^    cfg\.(\S+) = (.*)$", export("megatron-bridge", a_plan).text, re.MULTILINE))
+
+
+def test_latent_attention_turns_user_buffers_off():
+    """extensions/transformer_engine.py: TELinear with a buffer that is not qkv, proj, fc1 or fc2, as q_down_proj is."""
+    latent = plan("deepseek-v3", dp=8, tp=8, ep=64, etp=1, sequence_parallel=True, global_batch=64, framework="nemo")
+    assert latent.setup.framework.overlap_tensor > 0
+    assert "--tp-comm-overlap" not in arguments(export("megatron", latent).text)
+    assert bridge(latent)["comm_overlap"].startswith("CommOverlapConfig(tp_comm_overlap=False")
+    bare = replace(latent.setup, framework=replace(latent.setup.framework, overlap_tensor=0.0))
+    same = (timed_estimate(x, latent.layouts).step_time_s[0] for x in (latent.setup, bare))
+    assert next(same) == next(same)
+
+
+def test_muon_excludes_what_overlaps_and_none_is_predicted():
+    """arguments.py of Megatron-Core 0.16.1: "Muon optimizer does not support overlap grad reduce for now"."""
+    muon = plan("llama3-8b", dp=16, zero=1, optimizer=OptimizerKind.MUON, framework="megatron-core")
+    assert not {"--overlap-grad-reduce", "--overlap-param-gather"} & set(arguments(export("megatron", muon).text))
+    said = bridge(muon)
+    assert said["ddp.overlap_grad_reduce"] == said["ddp.overlap_param_gather"] == "False"
+    assert "overlap_grad_reduce=False, overlap_param_gather=False" in said["comm_overlap"]
+    without = {"overlap_grad_reduce": 0.0, "overlap_param_gather": 0.0}
+    bare = replace(muon.setup, framework=replace(muon.setup.framework, **without))
+    same = (timed_estimate(x, muon.layouts).step_time_s[0] for x in (muon.setup, bare))
+    assert next(same) == next(same)
+    text, asked = export("megatron", muon).text, muon.setup
+    run = megatron_run(text, asked.cluster, asked.framework, gpus=16, model=None, vocab=None, attention="flash2")
+    assert run.switches == {}
+
+
+def test_bridge_overrides_what_recipes_of_megatron_bridge_0_3_1_set():
+    """llama31_405b sets account_for_*, which a layout excludes (transformer_config.py); deepseek_v3 moments in bf16,
+    which Adam without the precision-aware optimizer must have in fp32 (optimizer_config.py); gpt3_175b user buffers."""
+    said = bridge(plan("llama3-405b", dp=1, tp=8, pp=4, sequence_parallel=True, layer_split=Split.BALANCED))
+    assert said["model.pipeline_model_parallel_layout"] != "None"
+    assert {said[f"model.account_for_{end}_in_pipeline_split"] for end in ("embedding", "loss")} == {"False"}
+    assert {said[f"model.num_layers_in_{end}_pipeline_stage"] for end in ("first", "last")} == {"None"}
+    formats = ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
+    for kind, aware, kept in (
+        (OptimizerKind.ADAM, "False", ("float32",) * 4),
+        (OptimizerKind.ADAM_BF16, "True", ("bfloat16", "float32", "bfloat16", "bfloat16")),
+    ):
+        said = bridge(plan("deepseek-v3", dp=64, ep=64, zero=1, optimizer=kind, grad_dtype=GradDtype.BF16))
+        assert said["optimizer.use_precision_aware_optimizer"] == aware
+        assert tuple(said[f"optimizer.{name}"] for name in formats) == tuple(f"torch.{dtype}" for dtype in kept)
+    said = bridge(plan("gpt3-175b", dp=4, tp=8, pp=8, framework="megatron-core"))
+    assert "tp_comm_overlap=False" in said["comm_overlap"]
+
+
+def test_adapters_start_from_a_recipe_for_adapters():
+    """recipes/llama/llama3.py and recipes/qwen/qwen2.py have *_peft_config; llama2.py has none. Their data are packed
+    to a length of their own, one row a micro-batch."""
+    lora = {"dp": 16, "train": read_training("lora:16"), "zero": 1}
+    text = export("megatron-bridge", plan("llama3-8b", **lora)).text
+    assert "from megatron.bridge.recipes.llama.llama3 import llama3_8b_peft_config" in text
+    assert "    cfg.dataset.packed_sequence_specs = None\n" in text
+    assert "your_peft_config" in export("megatron-bridge", plan("llama2-7b", **lora)).text
 
 
 def written(model: str) -> dict[str, tuple[str, ...]]:

@@ -37,7 +37,8 @@ class Shown:
         there, back = f.tensor_slowdown * w.layer_forward_s, f.tensor_slowdown * w.layer_backward_s
         half = 0.5 if x.sequence_parallel else 1.0
         hidden = min(f.overlap_tensor_backward * half * there, cost.weight_grad_s * 7 / 12)
-        tensor_f, tensor_b = (1 - f.overlap_tensor) * there, (1 - f.overlap_tensor) * (back - hidden)
+        shown = 1 if x.latent else 1 - f.overlap_tensor
+        tensor_f, tensor_b = shown * there, shown * (back - hidden)
         ring_f, ring_b = w.context_forward_s, w.context_backward_s
         if not f.gathered_context and not (f.sdpa_context and f.compiled_layers):
             parts = x.cp / x.ulysses if f.sdpa_context else 1

@@ -71,7 +71,8 @@ def plain(row, model):
     micro_batches = row["global_batch"] // row["dp"] // row["micro_batch"]
     at_a_time = get_schedule(row["schedule"]).layer_at_a_time
     modules = model.num_mtp_layers
-    return SimpleNamespace(**row, micro_batches=micro_batches, at_a_time=at_a_time, modules=modules)
+    latent = model.kv_lora_rank > 0
+    return SimpleNamespace(**row, micro_batches=micro_batches, at_a_time=at_a_time, modules=modules, latent=latent)
 
 
 @pytest.mark.parametrize("model", MODELS, ids=range(len(MODELS)))

@@ -341,12 +341,15 @@ def unseen_run(file, source, name):
 
 
 def test_runs_whose_recipes_leave_tensor_overlap_off_wait_for_their_collectives():
-    """AWS's, by plain all-to-alls: six tenths of tensor-parallel traffic would hide as in NVIDIA's tables."""
-    run = ("aws_megatron_bridge.csv", "a2a-ep32-pp8-mb4-off")
+    """AWS's, by plain all-to-alls: six tenths of tensor-parallel traffic would hide as in NVIDIA's tables.
+
+    Of Qwen3-235B's eight tensor ranks; latent attention turns the overlap off by itself.
+    """
+    run = ("aws_megatron_bridge.csv", "a2a-ep32-pp2-mb4-off")
     said, other = (
-        predict([unseen_run(run[0], s, run[1])]).step_time_s[0] for s in ("aws-bridge-dsv3-b300-nccl", "mine")
+        predict([unseen_run(run[0], s, run[1])]).step_time_s[0] for s in ("aws-bridge-q235-b300-nccl", "mine")
     )
-    assert said > 1.05 * other
+    assert said > 1.02 * other
 
 
 def test_runs_on_servers_that_are_said_to_dispatch_by_hybridep():

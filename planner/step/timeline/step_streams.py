@@ -11,6 +11,7 @@ from planner.hardware import Framework
 from planner.layouts import Layouts
 from planner.setup import Setup
 from planner.step.chunk_gathers import has_chunks
+from planner.step.data_comm import beside_passes
 from planner.step.layer_time import shown_s
 from planner.step.pipelines import layer_at_a_time
 from planner.step.step_costs import StepCosts, step_costs
@@ -70,7 +71,7 @@ def simulate_streams(setup: Setup, layouts: Layouts, slow_down: float = 0.0) -> 
     loads = stage_loads(bare, len(plain.loads.layers))
     lasting = durations(order, loads.forward_s / k, loads.input_grad_s / k, loads.weight_grad_s / k)
     in_turn = bool(layer_at_a_time(layouts)[0])
-    pipelined = plain.pipe.p > 1 and not in_turn
+    pipelined, beside = plain.pipe.p > 1 and not in_turn, bool(beside_passes(layouts)[0])
     overlap = setup.framework.overlap_grad_reduce_pipelined if pipelined else setup.framework.overlap_grad_reduce
     by = groups(setup.cluster, layouts)
     streams = run_streams(
@@ -81,8 +82,8 @@ def simulate_streams(setup: Setup, layouts: Layouts, slow_down: float = 0.0) -> 
         Collectives(
             gather_s=plain.gather_s,
             reduce_s=plain.reduce_s,
-            gather_overlap=_hidden(setup.framework, costs),
-            reduce_overlap=overlap,
+            gather_overlap=beside * _hidden(setup.framework, costs),
+            reduce_overlap=beside * overlap,
             on_network=any(bool(by[name].ranks[0] > by[name].local[0]) for name in ("data", "replica")),
         ),
         slow_down,
