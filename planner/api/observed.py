@@ -200,6 +200,7 @@ def add_rows(path: Path, rows: Sequence[dict[str, str]]) -> list[str]:
     """
     header = [*COLUMNS, *OPTIONAL]
     text = read_text(path) if path.exists() else _csv([header])
+    text += "" if text.endswith("\n") else "\n"  # an editor may have left the last line open
     read_runs(path, text)
     if next(csv.reader(io.StringIO(text))) != header:
         raise InputError(f"{path}: has other columns; allowed: a new file, or one that planner observe wrote")

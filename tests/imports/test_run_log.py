@@ -199,6 +199,8 @@ def test_from_a_plan_and_its_log_to_a_row_that_anchors_the_next_answer(tmp_path:
     logs = [str(tmp_path / name) for name in ("other.log", "same.log")]
     assert "run same is there" in planner("observe", *logs, "--plan", str(plan), "--row", str(row)).stderr
     assert [run["run"] for run in read_runs(row)] == ["run", "other"]
+    row.write_text(row.read_text().replace(",true,", ",True,").replace(",256,", ",256.0,").removesuffix("\n"))
+    assert "run run is there" in planner("observe", str(log), "--plan", str(plan), "--row", str(row)).stderr
     row.unlink()
     assert planner("observe", str(log), "--plan", str(plan), "--row", str(row)).returncode == 0
     assert runs[0]["step_time_s"] == pytest.approx(1.08 * step, rel=1e-4)
