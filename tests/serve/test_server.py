@@ -46,8 +46,8 @@ def test_an_answer_has_the_plan(server):
     assert status == 200
     best = next(x for x in record["layouts"] if "best" in x["roles"])
     plan = read_question(ASK).plan()
-    assert best["choices"] == plan.best.layout
-    assert best["step_s"] == pytest.approx(plan.best.step_time_s, rel=1e-5)
+    assert best["layout"] == plan.best.layout
+    assert best["step_time_s"] == pytest.approx(plan.best.step_time_s, rel=1e-5)
     assert record["exports"] == []  # they take a search of another framework's schedules
     status, beside = post(server, "/beside", {"question": ASK})
     assert status == 200

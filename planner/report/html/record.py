@@ -114,29 +114,17 @@ def _layout(report: PlanReport, i: int, best: int | None) -> dict[str, Any]:
     roles += ["front"] if i in found.front else []
     roles += ["miss"] if i == found.nearest_miss else []
     roles += ["faster"] if i == found.faster_over_memory else []
-    return {
-        "text": layout_text(record["layout"]),
-        "roles": roles,
-        "choices": record["layout"],
-        "micro_batches": record["micro_batches"],
-        "step_s": record["step_time_s"],
-        "interval_s": report.intervals_s[i],
-        "mfu": record["mfu"],
-        "tokens_per_s_per_gpu": record["tokens_per_s_per_gpu"],
-        "memory_gib": record["memory_gib"],
-        "fits": record["fits"],
-        "fit_chance": chance_text(record["fit_chance"]),
-        "time": list(record["time_s"].values()),
-        "memory": list(record["memory_parts_gib"].values()),
-        "cost_usd": record["cost_usd_per_step"],
-    }
+    return _in_words(record) | {"roles": roles, "interval_s": report.intervals_s[i]}
 
 
 def answer_record(answer: dict[str, Any]) -> dict[str, Any]:
     """An answer to `--why`, with its layout in words."""
-    x = answer["layout"]
-    said = x and x | {"text": layout_text(x["layout"]), "fits_in": chance_text(x["fit_chance"])}
-    return answer | {"layout": said}
+    return answer | {"layout": answer["layout"] and _in_words(answer["layout"])}
+
+
+def _in_words(record: dict[str, Any]) -> dict[str, Any]:
+    """A layout's record, with its line and its chance to fit as people read them."""
+    return record | {"text": layout_text(record["layout"]), "fits_in": chance_text(record["fit_chance"])}
 
 
 def _timeline(report: PlanReport, i: int, best: int | None) -> Any:

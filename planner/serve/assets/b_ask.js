@@ -63,7 +63,7 @@ function ask(mine, question) {
     along();
     sameElsewhere();
     rest();
-    const run = BEST >= 0 ? `Run ${LAYOUTS[BEST].text}: ${seconds(LAYOUTS[BEST].step_s)} per step.` : "Nothing fits in memory.";
+    const run = BEST >= 0 ? `Run ${LAYOUTS[BEST].text}: ${seconds(LAYOUTS[BEST].step_time_s)} per step.` : "Nothing fits in memory.";
     tell(`${run} Answered in ${seconds((Date.now() - since) / 1000)}.`);
     whyPinned();
     giveBeside(mine, question);

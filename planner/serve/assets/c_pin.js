@@ -31,8 +31,8 @@ const wantedByHand = () => [...Pins].filter(([, node]) => node.value.trim()).map
 function wantedOf(x) {
   if (!x) return "";
   const alone = ["schedule", "virtual_stages", "layer_split"];
-  return FORM.pinned.filter((name) => x.choices.pp > 1 || !alone.includes(name))
-    .map((name) => `${name}=${typeof x.choices[name] === "boolean" ? (x.choices[name] ? "on" : "off") : x.choices[name]}`).join(",");
+  return FORM.pinned.filter((name) => x.layout.pp > 1 || !alone.includes(name))
+    .map((name) => `${name}=${typeof x.layout[name] === "boolean" ? (x.layout[name] ? "on" : "off") : x.layout[name]}`).join(",");
 }
 function showPin() {
   const said = Object.fromEntries(State.pin.split(",").map((part) => part.split("=")));

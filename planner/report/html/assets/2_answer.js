@@ -43,10 +43,10 @@ function intervalText(x) {
 
 // How far the best is ahead of the next.
 function ahead() {
-  const next = LAYOUTS.filter((x, i) => i !== BEST && x.roles.includes("top")).sort((a, b) => a.step_s - b.step_s)[0];
-  if (BEST < 0 || !next || next.step_s < LAYOUTS[BEST].step_s) return [];
+  const next = LAYOUTS.filter((x, i) => i !== BEST && x.roles.includes("top")).sort((a, b) => a.step_time_s - b.step_time_s)[0];
+  if (BEST < 0 || !next || next.step_time_s < LAYOUTS[BEST].step_time_s) return [];
   return [
-    `The fastest that fits; the next, ${next.text}, takes ${percent(next.step_s / LAYOUTS[BEST].step_s - 1)} longer.`,
+    `The fastest that fits; the next, ${next.text}, takes ${percent(next.step_time_s / LAYOUTS[BEST].step_time_s - 1)} longer.`,
   ];
 }
 
@@ -55,9 +55,9 @@ function others() {
   const all = LAYOUTS.map((x, i) => [x, i]).filter(([x]) => x.roles.includes("fastest") || x.roles.includes("roomiest"));
   const line = ([x, i]) => {
     const named = x.roles.filter((r) => r === "fastest" || r === "roomiest").map((r) => ROLES[r][0]).join(", "),
-      slower = x.step_s / LAYOUTS[BEST].step_s - 1;
+      slower = x.step_time_s / LAYOUTS[BEST].step_time_s - 1;
     return el("li", `${named}: `, button(x.text, () => Selected.choose(i), { class: "link mono" }),
-      `, ${percent(Math.abs(slower))} ${slower < 0 ? "faster" : "slower"}, ${gib(x.memory_gib)}, fits in ${x.fit_chance}.`);
+      `, ${percent(Math.abs(slower))} ${slower < 0 ? "faster" : "slower"}, ${gib(x.memory_gib)}, fits in ${x.fits_in}.`);
   };
   return all.length ? [el("h3", "Or"), el("ul", all.map(line))] : null;
 }
@@ -76,13 +76,13 @@ function answer() {
       figure("Runs on", ...DATA.runs_on),
       figure(
         "Step time",
-        seconds(x.step_s),
+        seconds(x.step_time_s),
         x.interval_s ? `80 % of cases like this: ${intervalText(x)}` : "unverified on such GPUs",
       ),
       figure(`Model FLOP utilisation${MFU_SHARE < 1 ? ", causal" : ""}`, mfu(x), MFU_SHARE < 1 ? `${percent(x.mfu)} with whole attention` : "6N + 12LHQT per token, over peak"),
       figure("Throughput", `${digits4(x.tokens_per_s_per_gpu)}`, "tokens per second per GPU"),
-      figure("Memory per GPU", gib(x.memory_gib), `of ${gib(DATA.capacity_gib)}; fits in ${x.fit_chance} of such cases`),
-      x.cost_usd === null ? null : figure("Cost", `${digits4(x.cost_usd)} USD`, "per step"),
+      figure("Memory per GPU", gib(x.memory_gib), `of ${gib(DATA.capacity_gib)}; fits in ${x.fits_in} of such cases`),
+      x.cost_usd_per_step === null ? null : figure("Cost", `${digits4(x.cost_usd_per_step)} USD`, "per step"),
     );
   }
   put(
@@ -99,12 +99,12 @@ function selectionBar() {
     bar.hidden = BEST < 0 || Selected.index === BEST;
     if (bar.hidden) return bar.replaceChildren();
     const x = Selected.layout;
-    const slower = x.step_s / LAYOUTS[BEST].step_s - 1;
+    const slower = x.step_time_s / LAYOUTS[BEST].step_time_s - 1;
     bar.replaceChildren(
       el("span", "Shown: ", el("span.mono", x.text)),
       el(
         "span",
-        `${seconds(x.step_s)}, ${percent(Math.abs(slower))} ${slower < 0 ? "faster" : "slower"} than recommended`,
+        `${seconds(x.step_time_s)}, ${percent(Math.abs(slower))} ${slower < 0 ? "faster" : "slower"} than recommended`,
       ),
       button("Back to the recommended", () => Selected.choose(BEST)),
     );
@@ -119,7 +119,7 @@ const ZERO = [
   "optimizer state, gradients and parameters sharded over replicas",
 ];
 function meaning(x) {
-  const c = x.choices,
+  const c = x.layout,
     s = (n) => (n === 1 ? "" : "s");
   return [
     [`dp ${c.dp}`, c.dp > 1 ? `${c.dp} replicas, each with its share of the batch` : "one replica"],
@@ -182,14 +182,14 @@ function details() {
     if (!LAYOUTS.length) return put("details", el("p", "No layout to show."));
     const x = Selected.layout;
     const tags = x.roles.map((r) => el("span", { class: `tag ${ROLES[r][1] || ""}` }, ROLES[r][0]));
-    tags.push(x.fits ? el("span.tag", `Fits in ${x.fit_chance}`) : el("span.tag.bad", "Does not fit"));
+    tags.push(x.fits ? el("span.tag", `Fits in ${x.fits_in}`) : el("span.tag.bad", "Does not fit"));
     put(
       "details",
       el("p.layout", x.text),
       el("div.tags", tags),
       el(
         "p",
-        `${seconds(x.step_s)} per step (80 %: ${intervalText(x)}), ${MFU_NAME} ${mfu(x)}, ${digits4(x.tokens_per_s_per_gpu)} tokens/s/GPU, ${gib(x.memory_gib)} of ${gib(DATA.capacity_gib)}.`,
+        `${seconds(x.step_time_s)} per step (80 %: ${intervalText(x)}), ${MFU_NAME} ${mfu(x)}, ${digits4(x.tokens_per_s_per_gpu)} tokens/s/GPU, ${gib(x.memory_gib)} of ${gib(DATA.capacity_gib)}.`,
       ),
       el("dl.meaning", meaning(x).map(([name, text]) => [el("dt", name), el("dd", text)]).flat()),
     );

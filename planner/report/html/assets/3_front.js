@@ -17,15 +17,15 @@ function mark(x, size) {
   return svg("circle", { r: s, fill: paint, stroke, "stroke-width": 2 });
 }
 const pointText = (x) =>
-  `${x.text}\n${seconds(x.step_s)} per step, ${gib(x.memory_gib)}${x.fits ? "" : ", does not fit"}`;
+  `${x.text}\n${seconds(x.step_time_s)} per step, ${gib(x.memory_gib)}${x.fits ? "" : ", does not fit"}`;
 
 const Front = { near: true, redraw: null };
 
 function frontRange() {
   const fitting = LAYOUTS.filter((x) => x.fits);
-  const fastest = Math.min(...LAYOUTS.map((x) => x.step_s));
-  const near = fitting.filter((x) => x.step_s <= 2 * fastest);
-  const all = Math.max(...LAYOUTS.map((x) => x.step_s));
+  const fastest = Math.min(...LAYOUTS.map((x) => x.step_time_s));
+  const near = fitting.filter((x) => x.step_time_s <= 2 * fastest);
+  const all = Math.max(...LAYOUTS.map((x) => x.step_time_s));
   return { fastest, all, split: near.length >= 3 && all > 2.5 * fastest };
 }
 
@@ -35,7 +35,7 @@ function drawFront(width) {
   const top = range.split && Front.near ? 2 * range.fastest : range.all * 1.05;
   const low = range.fastest / (top / range.fastest) ** 0.06;
   const drawnOnes = LAYOUTS.map((x, i) => [x, i]).filter(
-    ([x]) => x.step_s <= top && x.memory_gib > 0 && (BEST < 0 || x.memory_gib < 1.6 * DATA.capacity_gib),
+    ([x]) => x.step_time_s <= top && x.memory_gib > 0 && (BEST < 0 || x.memory_gib < 1.6 * DATA.capacity_gib),
   );
   const most = Math.max(DATA.capacity_gib * 1.04, ...drawnOnes.map(([x]) => x.memory_gib * 1.04));
   const height = Math.round(Math.min(400, Math.max(280, width * 0.62)));
@@ -85,7 +85,7 @@ function drawFront(width) {
   );
   const line = drawnOnes
     .filter(([x]) => x.roles.includes("front"))
-    .map(([x]) => [X(x.memory_gib), Y(x.step_s)])
+    .map(([x]) => [X(x.memory_gib), Y(x.step_time_s)])
     .sort((a, b) => a[0] - b[0]);
   root.append(
     svg("path", {
@@ -99,7 +99,7 @@ function drawFront(width) {
   drawnOnes
     .slice()
     .sort(([, a], [, b]) => (a === BEST) - (b === BEST))
-    .forEach(([x, i]) => root.append(frontPoint(x, i, X(x.memory_gib), Y(x.step_s), drawnOnes)));
+    .forEach(([x, i]) => root.append(frontPoint(x, i, X(x.memory_gib), Y(x.step_time_s), drawnOnes)));
   box.replaceChildren(root);
 }
 
@@ -214,7 +214,7 @@ function frontTable() {
           attributes: { class: i === Selected.index ? "on" : null },
           cells: [
             button(x.text, () => Selected.choose(i), { class: "link mono" }),
-            seconds(x.step_s),
+            seconds(x.step_time_s),
             intervalText(x),
             mfu(x),
             fixed(x.memory_gib, 2),
@@ -239,7 +239,7 @@ function front() {
   Front.redraw = drawn(byId("front"), drawFront);
   Selected.follow(() => {
     const range = frontRange();
-    if (range.split && Front.near && Selected.layout.step_s > 2 * range.fastest) {
+    if (range.split && Front.near && Selected.layout.step_time_s > 2 * range.fastest) {
       Front.near = false;
       frontLegend();
     }

@@ -51,19 +51,19 @@ const FAMILY = {
   update: "updating",
 };
 const timeParts = (x) =>
-  DATA.time_parts.map(([, label, family], i) => ({
+  DATA.time_parts.map(([key, label, family]) => ({
     label,
-    value: x.time[i],
+    value: x.time_s[key],
     paint: `var(--${family})`,
     family,
-    text: `${seconds(x.time[i])}, ${percent(x.time[i] / x.step_s)}`,
+    text: `${seconds(x.time_s[key])}, ${percent(x.time_s[key] / x.step_time_s)}`,
   }));
 const memoryParts = (x) =>
   DATA.memory_parts.map((label, i) => ({
     label,
-    value: x.memory[i],
+    value: x.memory_parts_gib[label],
     paint: `var(--m${i % 7})`,
-    text: gib(x.memory[i]),
+    text: gib(x.memory_parts_gib[label]),
   }));
 const compared = () => (BEST >= 0 && Selected.index !== BEST ? LAYOUTS[BEST] : null);
 
@@ -78,7 +78,7 @@ function timeBars() {
     const x = Selected.layout,
       other = compared();
     const byFamily = (y) => Object.keys(FAMILY).flatMap((f) => timeParts(y).filter((p) => p.family === f));
-    const whole = Math.max(x.step_s, other ? other.step_s : 0);
+    const whole = Math.max(x.step_time_s, other ? other.step_time_s : 0);
     const sums = Object.entries(FAMILY).map(([f, label]) => [
       f,
       label,
@@ -92,13 +92,13 @@ function timeBars() {
       el(
         "div.legend",
         sums
-          .filter(([, , v]) => v > LEAST * x.step_s)
-          .map(([f, label, v]) => swatch(f, `${label} ${percent(v / x.step_s)}`)),
+          .filter(([, , v]) => v > LEAST * x.step_time_s)
+          .map(([f, label, v]) => swatch(f, `${label} ${percent(v / x.step_time_s)}`)),
       ),
       partsTable("part of the step", "seconds", timeParts(x), other ? timeParts(other) : null, {
         label: "step",
-        value: x.step_s,
-        other: other ? other.step_s : 0,
+        value: x.step_time_s,
+        other: other ? other.step_time_s : 0,
       }),
     );
   });

@@ -61,7 +61,7 @@ function accuracy() {
     own.replaceChildren(
       "In 80\u00a0% of cases like the layout shown the step takes ",
       el("strong", intervalText(Selected.layout)),
-      ` (predicted: ${seconds(Selected.layout.step_s)}), by fits that had not seen the runs; the runs most like it count most.`,
+      ` (predicted: ${seconds(Selected.layout.step_time_s)}), by fits that had not seen the runs; the runs most like it count most.`,
     );
   });
   const columns = [
