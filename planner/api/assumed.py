@@ -1,15 +1,17 @@
 """The assumptions that an answer states, so that a reader sees at once what would change it."""
 
-from planner.base.units import GBIT
+from planner.base.units import GBIT, format_bytes
 from planner.choices.training import training_text
 from planner.costs.case import Case
 from planner.costs.layer.expert_routing import dispatchers
 from planner.costs.memory.bytes_per_parameter import gradient_bytes, reduced_bytes
 from planner.costs.memory.fit_chance import kinds_of, unmeasured
+from planner.costs.optimizer import offloaded_bytes
 from planner.costs.placement import node_ranks
 from planner.hardware import profile_names
 from planner.layouts import Dispatcher, Layouts, OptimizerKind, Precision
 from planner.setup import Setup
+from planner.step.pipelines import weight_copies
 
 LONG = 32_768
 """Tokens of a sequence beyond which few trainings begin; a config.json's `max_position_embeddings` is often more."""
@@ -71,6 +73,10 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
         elif gpus % node:
             said.append(f"{gpus // node} whole nodes of {node} GPUs and {gpus % node} GPUs of another")
         said.append(f"{cluster.nics_per_node} x {speed:g} Gb/s per node")
+    if held := float(offloaded_bytes(model, layouts, weight_copies(layouts))[0]):
+        room = cluster.host_memory_bytes
+        of = "what its host has, which is not stated" if room is None else f"its host's {format_bytes(room)}"
+        said.append(f"offloaded states take {format_bytes(held / -(-gpus // node))} per node, of {of}")
     if int(model.num_experts):
         if int(layouts.ep[0]) > 1:
             how = DISPATCH[Dispatcher(int(dispatchers(case)[0]))]

@@ -72,3 +72,15 @@ def test_whether_layers_are_compiled_is_said_where_both_are_known():
     )
     assert any(phrase.startswith("casts to fp8 as if compiled") for phrase in eager)
     assert not any("casts" in phrase for phrase in fused)
+
+
+def test_what_offloaded_states_take_of_a_host_is_said():
+    """8.03e9 parameters of Llama 3: 16 bytes each of fp32 parameter, moments and gradient, and 2 of the parameter."""
+    choices = {"batch": 16, "dp": 8, "zero": 3, "offload_optimizer": True, "framework": "transformers-deepspeed"}
+    stated = planner.estimate("llama3-8b", "dgx-h100", **choices, offload_parameters=True)
+    assert "offloaded states take 134.62 GiB per node, of its host's 2048.00 GiB" in stated.assumed
+    unstated = planner.estimate("llama3-8b", "rtx-4090-server", **choices)
+    assert "offloaded states take 119.66 GiB per node, of what its host has, which is not stated" in unstated.assumed
+    assert not any(
+        "offloaded" in phrase for phrase in planner.estimate("llama3-8b", "dgx-h100", batch=16, dp=8).assumed
+    )
