@@ -1,5 +1,6 @@
 """Layouts set side by side: under every schedule, over stages, two plans, launch arguments before they are merged."""
 
+import re
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any
 from planner.api.answer import Answer
 from planner.api.existing_run import run_of_megatron
 from planner.api.frameworks import layout_under
+from planner.base.errors import FileFormatError
+from planner.imports.names import megatron_arguments
 from planner.plan_file import read_plan
 from planner.report.difference import difference_record, plans_view
 from planner.report.imported import OF_IT, left_out_lines
@@ -66,6 +69,9 @@ def compare_plans(
     return Answer("", record, view, partial(draw_layouts, "Two plans", a, b, series=names))
 
 
+WORD = re.compile(r"--([a-z0-9-]+)")
+
+
 @dataclass(frozen=True)
 class Checked(Answer):
     """The answer on launch arguments; fits: whether they fit with the chance that was asked for."""
@@ -83,12 +89,12 @@ def check_megatron(
 
     Raises as `planner.imports.megatron.megatron_run`.
     """
-    after = _launch_figures(text, cluster, **known)
+    after = _launch_figures(name, text, cluster, **known)
     fits = after["fit_chance"] >= fit_chance
     record = {"file": name, "cluster": cluster, "least_chance": fit_chance, "fits": fits, "after": after}
     lines = [f"{name} on {cluster}: {_line(after)}"]
     if before is not None:
-        old, earlier = before[0], _launch_figures(before[1], cluster, **known)
+        old, earlier = before[0], _launch_figures(*before, cluster, **known)
         record |= {"against": old, "before": earlier}
         # Tokens per second as a share, since a batch may change with the rest.
         gain = after["tokens_per_s_per_gpu"] / earlier["tokens_per_s_per_gpu"] - 1.0
@@ -101,7 +107,11 @@ def check_megatron(
     return Checked("", record, "\n".join(lines), fits=fits)
 
 
-def _launch_figures(text: str, cluster: str, **known: Any) -> dict[str, Any]:
+def _launch_figures(name: str, text: str, cluster: str, **known: Any) -> dict[str, Any]:
+    if not megatron_arguments("model", "read", "newer") & set(WORD.findall(text.replace("_", "-"))):
+        hint = f"; of a DeepSpeed JSON: planner estimate MODEL --deepspeed {name}" if name.endswith(".json") else ""
+        allowed = f"allowed: a launch script with arguments such as --num-layers 32{hint}"
+        raise FileFormatError(f"{name}: no argument of Megatron-LM is in it; {allowed}")
     run = run_of_megatron(text, cluster, **known)
     own = estimate_record(timed_estimate(run.setup, run.layouts), 0, run.setup.cluster)
     said = {"layout": layout_text(own["layout"]), "global_batch": own["layout"]["global_batch"]}

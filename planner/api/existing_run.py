@@ -43,9 +43,9 @@ def run_of_megatron(
 
 def review_deepspeed(
     path: Path, cluster: str, *, model: str | None, network: str | None, framework: str | None, gpus: int | None,
-    seq_len: int | None, **python: Any,
+    seq_len: int | None, **said: Any,
 ) -> Answer:  # fmt: skip
-    """A run of DeepSpeed, from its JSON, with a model named beside it; python: what the JSON can't say.
+    """A run of DeepSpeed, from its JSON, with a model named beside it; said: what `deepspeed_run` takes beside it.
 
     Raises as `planner.imports.deepspeed.deepspeed_run`.
     """
@@ -55,7 +55,7 @@ def review_deepspeed(
         raise InputError("--gpus is missing; DeepSpeed's configuration doesn't say how many GPUs the job has")
     target = get_target("deepspeed")
     setup = load_setup(model, cluster, network=network, framework=framework or target.profile, seq_len=seq_len)
-    return _answer(deepspeed_run(path, setup, gpus=gpus, **python), target)
+    return _answer(deepspeed_run(path, setup, gpus=gpus, **said), target)
 
 
 def _answer(run: ExistingRun, target: Target) -> Answer:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from planner.api.answer import Shown
-from planner.base.errors import InputError, LayoutError
+from planner.base.errors import InputError, LayoutError, ScheduleError
 from planner.base.files import is_path, write_text
 from planner.choices.choice import real, whole
 from planner.report.drawing import draw_timeline
@@ -122,7 +122,10 @@ def schedule(
     real("transfer", transfer, least=0.0, most=1e30)
     known, pipe, order = _order(str(name), sizes)
     parts = pipe.v * pipe.k
-    timeline = run(order, durations(order, forward / parts, input_grad / parts, weight_grad / parts), transfer)
+    try:
+        timeline = run(order, durations(order, forward / parts, input_grad / parts, weight_grad / parts), transfer)
+    except ScheduleError as error:
+        raise ScheduleError(f"{name}: {error} (rank 0 is row 1)") from None
     facts = _facts(known, pipe, timeline, (forward, input_grad, weight_grad), transfer)
     return ScheduleTimeline(str(name), known, pipe, timeline, facts)
 
@@ -160,7 +163,10 @@ def _facts(
     span = known is not None and known.unsynchronised_end
     facts: dict[str, Any] = {
         "time": timeline.span_s if span else timeline.makespan_s,
-        "clock": "first operation to last of the slowest rank" if span else "first operation to last",
+        "clock": "first operation to last of the slowest rank"
+        if span
+        else "first operation to last"
+        + (" (a file can't ask for the slowest rank's, as zb-v does)" if known is None else ""),
         "bubble_of_what_is_drawn" if known is not None and known.steady else "bubble": timeline.bubble_fraction(span),
         "peak_activations_by_rank": (timeline.peak(kept=0.5) / (pipe.v * pipe.k)).tolist(),
         "critical_path": critical_path(timeline).sentence(),

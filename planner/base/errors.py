@@ -18,7 +18,7 @@ from difflib import get_close_matches
 _LONGEST = 2_000
 """Characters of a message; what a user gave may be far longer."""
 _FEW, _MOST_NAMES = 8, 40
-"""Names that a message always lists, and those that it lists where none is near."""
+"""Names among which the nearest needn't be said, and those that a message always lists."""
 
 
 def one_line(text: str) -> str:
@@ -49,16 +49,18 @@ class InputError(PlannerError):
 
 
 class UnknownNameError(InputError):
-    """A name that is not in a registry; the message carries the nearest names, or where none is near all or some."""
+    """A name that is not in a registry; the message carries the nearest names, and all if they are few."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], remedy: str = "") -> None:
         names, wanted = sorted(known), name.lower()[:100]
         inside = sorted((n for n in names if name and wanted in n), key=len)
         near = dict.fromkeys((inside + get_close_matches(wanted, names, n=3, cutoff=0.4))[:6])
-        told = names if len(names) <= (_FEW if near else _MOST_NAMES) else [*near] or names[:_FEW]
-        how = "allowed" if len(names) <= _FEW else "nearest" if near else "known"
-        more = "" if near or told is names else f" and {len(names) - len(told)} more"
-        super().__init__(f"unknown {kind} {shown(name)}; {how}: {', '.join(told)}{more}. {remedy}")
+        parts = [f"nearest: {', '.join(near)}"] if near and len(names) > _FEW else []
+        if len(names) <= _MOST_NAMES:
+            parts.append(f"allowed: {', '.join(names)}")
+        elif not near:
+            parts.append(f"known: {', '.join(names[:_FEW])} and {len(names) - _FEW} more")
+        super().__init__(f"unknown {kind} {shown(name)}; {'; '.join(parts)}. {remedy}")
 
 
 class ArgumentError(InputError, TypeError):

@@ -44,7 +44,12 @@ def command(
 
     framework = o.profile_of(framework)
     asked = gpus or job or size.global_batch or size.batch_tokens
-    if second is not None and cluster is None and (asked or not is_path(str(second), (".json",))):
+    file = (
+        second is not None
+        and second.suffix not in ("", ".toml")
+        and (is_path(str(second), (".json",)) or second.is_file())
+    )
+    if second is not None and cluster is None and (asked or not file):
         second, cluster = None, str(second)
     if second is not None:
         plans = compare_plans(Path(first), second, cluster=cluster, network=network, framework=framework)

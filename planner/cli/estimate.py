@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 OF_PYTHON = ("pp", "ep", "recompute")
 """Choices that DeepSpeed's JSON lacks."""
+OF_AUTO = ("global_batch", "micro_batch", "precision")
+"""Choices that it may leave "auto"."""
 MOST_BYTES = 2**20
 
 
@@ -59,7 +61,9 @@ def command(
             known = place.names() | {"model": model, "gpus": gpus, "attention": choices["attention"]}
             if deepspeed is not None:
                 python = {name: choices[name] for name in OF_PYTHON}
-                answer: Shown = review_deepspeed(deepspeed, seq_len=place.seq_len, **known, **python)
+                filled = {name: (choices | vars(size))[name] for name in OF_AUTO}
+                filled["micro_batch"] = None if filled["micro_batch"] == 1 else filled["micro_batch"]
+                answer: Shown = review_deepspeed(deepspeed, seq_len=place.seq_len, filled=filled, **known, **python)
             else:
                 answer = review_megatron(text_of(str(megatron_args)), vocab=vocab, **known)
     else:
@@ -84,7 +88,14 @@ def _check_beside(arguments: str | None, file: Path | None, given: dict[str, Any
         raise InputError("--anchor stands beside an existing run's configuration; allowed: with one layout's choices")
     if arguments is not None and given["seq_len"] is not None:
         raise InputError("--seq-len stands beside an existing run's configuration; change --seq-length there")
-    free = {"attention", "seq_len", "cluster", "network", "framework", *(OF_PYTHON if file is not None else ())}
+    free = {
+        "attention",
+        "seq_len",
+        "cluster",
+        "network",
+        "framework",
+        *((*OF_PYTHON, *OF_AUTO) if file is not None else ()),
+    }
     for name, value in given.items():
         choice = CHOICES.get(name)
         default = None if choice is None or choice.derived else choice.plain(choice.default)

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from planner.base.errors import InputError
 from planner.cli import completion as complete
 from planner.cli import options as o
 from planner.cli.unfold import unfolded
@@ -36,6 +37,13 @@ def command(
     Example: planner schedule zb-h1 --pp 4 --micro-batches 8
     """
     if name is None:
+        sizes = {"pp": pp, "micro-batches": micro_batches, "virtual-stages": virtual_stages, "slices": slices,
+                 "steps": steps, "csv": csv}  # fmt: skip
+        for option, value in sizes.items():
+            if value is not None:
+                raise InputError(
+                    f"--{option} is {value}, but no schedule is named; allowed: planner schedule NAME, or without"
+                )
         _list(out.json)
         return
     from rich.console import Console

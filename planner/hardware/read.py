@@ -116,7 +116,8 @@ def _path(kind: str, name: str, beside: Path | None) -> Path:
             return files[servers[0]]
         known = servers or known
     if found is None:
-        raise UnknownNameError(kind.removesuffix("s"), name, known, "Or give a TOML file of your own.")
+        remedy = f"{'All: planner clusters. ' * (kind == 'clusters')}Or give a TOML file of your own."
+        raise UnknownNameError(kind.removesuffix("s"), name, known, remedy)
     return files[found]
 
 

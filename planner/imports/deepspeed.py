@@ -1,10 +1,12 @@
 """A run from DeepSpeed's JSON; model and GPUs come from elsewhere."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from planner.base.errors import FileFormatError, LayoutError, one_line
+from planner.base.errors import FileFormatError, InputError, LayoutError, one_line, shown
 from planner.base.files import read_json
 from planner.choices.choice import whole
 from planner.hardware import Framework
@@ -14,11 +16,17 @@ from planner.question import one_layout
 from planner.setup import Setup
 from planner.step.legality import check_legal
 
+AUTO = {"global_batch": "train_batch_size", "micro_batch": "train_micro_batch_size_per_gpu"}
+"""Fields that Hugging Face's trainer fills in where they are "auto", by the choice that says what with."""
 
-def deepspeed_run(path: Path, profile: Setup, *, gpus: int, **python: Any) -> ExistingRun:
+
+def deepspeed_run(
+    path: Path, profile: Setup, *, gpus: int, filled: Mapping[str, Any] = MappingProxyType({}), **python: Any
+) -> ExistingRun:
     """The run that a DeepSpeed configuration describes.
 
-    python: the layout's choices that the JSON can't say: pp, ep, recompute, attention.
+    filled: global_batch, micro_batch and precision for what the JSON leaves "auto", None for not given. python: the
+    layout's choices that the JSON can't say: pp, ep, recompute, attention.
 
     Raises FileFormatError for a key that is missing, left to be filled in, of the wrong kind or out of range;
     LayoutError for numbers that contradict each other, or a layout that breaks a rule.
@@ -35,7 +43,7 @@ def deepspeed_run(path: Path, profile: Setup, *, gpus: int, **python: Any) -> Ex
     if whole("gpus", gpus) % (tp * python["pp"]):
         raise LayoutError(f"{gpus} GPUs aren't a multiple of tp {tp} * pp {python['pp']}")
     dp = gpus // (tp * python["pp"])
-    batch, micro = _batch(config, dp)
+    batch, micro = _batch(config, dp, filled, notes)
     moved = config.table("zero_optimization.offload_optimizer")
     offload, ratio = moved.get("device", "none") != "none", moved.get("ratio", 1.0)
     if type(ratio) not in (int, float) or not 0 <= ratio <= 1:
@@ -43,8 +51,7 @@ def deepspeed_run(path: Path, profile: Setup, *, gpus: int, **python: Any) -> Ex
     parameters = config.table("zero_optimization.offload_param").get("device", "none") != "none"
     if config.get("activation_checkpointing") is not None and python["recompute"] == "none":
         notes.append("activation_checkpointing: the model's code turns it on; ask for recompute full if it does")
-    bf16, fp16 = (config.one_of(f"{x}.enabled", (True, False), False) for x in ("bf16", "fp16"))
-    precision = "bf16" if bf16 else "fp16" if fp16 else "fp32"
+    precision = _precision(config, filled, notes)
     layouts = one_layout(
         profile.cluster, global_batch=batch, dp=dp, tp=tp, micro_batch=micro, zero=stage, precision=precision,
         offload_optimizer=offload, offload_fraction=float(ratio) if offload else 1.0, offload_parameters=parameters,
@@ -61,6 +68,18 @@ def deepspeed_run(path: Path, profile: Setup, *, gpus: int, **python: Any) -> Ex
     )  # fmt: skip
 
 
+def _precision(config: Fields, filled: Mapping[str, Any], notes: list[str]) -> str:
+    """The number format that is enabled, or where that is "auto" the one given, else bf16."""
+    bf16, fp16 = (config.one_of(f"{x}.enabled", (True, False, "auto"), False) for x in ("bf16", "fp16"))
+    given = filled.get("precision")
+    if "auto" in (bf16, fp16) and True not in (bf16, fp16):
+        notes.append(f"bf16.enabled or fp16.enabled is 'auto': counted as --precision {given or 'bf16'}")
+        return given or "bf16"
+    if given is not None:
+        raise InputError(f"--precision {shown(given)} stands beside bf16.enabled of {config.path}; change it there")
+    return "bf16" if bf16 is True else "fp16" if fp16 is True else "fp32"
+
+
 def _gradients(config: Fields, precision: str, f: Framework) -> dict[str, str]:
     """The number formats in which gradients add up and are summed, where the profile has others.
 
@@ -73,10 +92,22 @@ def _gradients(config: Fields, precision: str, f: Framework) -> dict[str, str]:
     return stated_gradients(f, precision, kept, sent or kept)
 
 
-def _batch(config: Fields, dp: int) -> tuple[int, int]:
+def _batch(config: Fields, dp: int, filled: Mapping[str, Any], notes: list[str]) -> tuple[int, int]:
     """Sequences per step and per micro-batch, of the three numbers any two, or one; DeepSpeed's own rules."""
-    keys = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
-    batch, micro, steps = (config.number(key) for key in keys)
+    keys = (*AUTO.values(), "gradient_accumulation_steps")
+    auto = [key for key in keys if config.get(key) == "auto"]
+    batch, micro, steps = (0 if key in auto else config.number(key) for key in keys)
+    for name, field in AUTO.items():
+        if filled.get(name) is not None and field not in auto:
+            raise InputError(f"--{name.replace('_', '-')} stands beside {field} of {config.path}; change it there")
+    batch, micro = batch or filled.get("global_batch") or 0, micro or filled.get("micro_batch") or 0
+    if keys[1] in auto and not micro and not (batch and steps):
+        micro = 1
+        notes.append(f"{keys[1]} is 'auto': counted as 1; give --micro-batch")
+    if keys[0] in auto and not (batch or steps):
+        raise FileFormatError(
+            f"{config.path}: field {keys[0]} is 'auto', which the trainer fills in; give --global-batch"
+        )
     if not batch and not micro:
         raise FileFormatError(f"{config.path}: field {keys[0]} is missing; allowed: it or {keys[1]}")
     batch = batch or micro * (steps or 1) * dp

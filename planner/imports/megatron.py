@@ -18,6 +18,12 @@ from planner.setup import Setup
 from planner.step.legality import check_legal
 
 MOMENTS = ("fp32", "fp16", "bf16", "fp8")
+NEEDS = {
+    "tp-comm-overlap": "sequence-parallel", "overlap-param-gather": "overlap-grad-reduce",
+    "optimizer-cpu-offload": "use-precision-aware-optimizer",
+}  # fmt: skip
+EXCLUDES = {"bf16": "fp16", "fp8-format": "fp4-format"}
+"""What Megatron-LM refuses: core_v0.16.1, megatron/training/arguments.py, validate_args."""
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 
 
@@ -33,6 +39,14 @@ def megatron_run(
     Raises InputError for an argument that is missing or wrong, LayoutError for a layout that breaks a rule.
     """
     a = read_arguments(text)
+    for name, wanted in NEEDS.items():
+        if name in a and wanted not in a:
+            raise InputError(f"--{name} stands without --{wanted}, which Megatron-LM refuses; allowed: both")
+    for name, unwanted in EXCLUDES.items():
+        if name in a and unwanted in a:
+            raise InputError(
+                f"--{name} and --{unwanted} are both there, which Megatron-LM refuses; allowed: one of them"
+            )
     gpus = whole("gpus", gpus or _launched(a))
     notes: list[str] = []
     if model is None:

@@ -106,7 +106,7 @@ def load_model(name: str) -> Transformer:
     if preset := _preset_name(name):
         return load_model(preset)
     if not is_path(name, (".toml", ".json")):
-        remedy = "Or give a config.json or a TOML file (see planner models --help)."
+        remedy = "All: planner models. Or give a config.json or a TOML file (see planner models --help)."
         raise UnknownNameError("model", name, [*model_names(), "x-160"], remedy)
     path = Path(name)
     from planner.models.description import from_description

@@ -107,8 +107,10 @@ def test_another_model_is_not_taken_for_one(unknown: str):
     ("count", "name", "said"),
     [
         (8, "zzz", "allowed: " + ", ".join(f"name{i:02}" for i in range(8)) + "."),
+        (40, "name04x", "; allowed: name00, name01, "),
+        (41, "name04x", "nearest: name04, "),
         (9, "name04x", "nearest: name04, "),
-        (9, "zzz", "known: " + ", ".join(f"name{i:02}" for i in range(9)) + "."),
+        (9, "zzz", "; allowed: " + ", ".join(f"name{i:02}" for i in range(9)) + "."),
         (40, "zzz", "name39."),
         (41, "zzz", "known: name00, name01, name02, name03, name04, name05, name06, name07 and 33 more."),
     ],

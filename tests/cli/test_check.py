@@ -83,10 +83,19 @@ def test_a_revision_without_the_file_is_named(repository, revision):
     )
 
 
-def test_a_file_without_arguments_is_refused(tmp_path):
-    file = tmp_path / "launch.sh"
-    file.write_text("echo hello\n")
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("launch.sh", "echo hello --hidden", "arguments such as --num-layers 32"),
+        ("recipe.py", "# It can't: torchrun --nproc_per_node 8\n", "arguments such as --num-layers 32"),
+        ("ds.json", "{}", "of a DeepSpeed JSON: planner estimate MODEL --deepspeed "),
+    ],
+)
+def test_a_file_without_arguments_is_refused(tmp_path, name, text, said):
+    file = tmp_path / name
+    file.write_text(text)
     done = check(file)
     assert done.exit_code == 1
-    assert str(done.exception)
+    assert str(done.exception).startswith(f"{file}: no argument of Megatron-LM is in it; allowed: a launch script with")
+    assert said in str(done.exception)
     assert "Traceback" not in done.output

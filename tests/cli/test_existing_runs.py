@@ -106,6 +106,37 @@ def test_a_deepspeed_run_is_read(tmp_path):
     assert "Beside the best that DeepSpeed can run" in done.stdout
 
 
+def test_what_the_trainer_fills_in_comes_from_options(tmp_path):
+    """The file of Hugging Face's own documentation."""
+    file = tmp_path / "ds.json"
+    keys = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+    auto: dict = dict.fromkeys(keys, "auto") | {"zero_optimization": {"stage": 3, "reduce_bucket_size": "auto"}}
+    auto |= {"bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}}
+    ask = ["estimate", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "64", "--deepspeed", str(file)]
+    file.write_text(json.dumps(auto))
+    done = planner(*ask)
+    assert done.stderr == (
+        f"planner: {file}: field train_batch_size is 'auto', which the trainer fills in; give --global-batch\n"
+    )
+    done = planner(*ask, "--global-batch", "256", "--micro-batch", "2", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    layout = told["layout"]
+    assert (layout["global_batch"], layout["micro_batch"], layout["precision"]) == (256, 2, "bf16")
+    assert any("counted as --precision bf16" in note for note in told["assumed"])
+    file.write_text(json.dumps(auto | {keys[2]: 2}))
+    told = json.loads(planner(*ask, "--precision", "fp16", "--json").stdout)
+    assert (told["layout"]["global_batch"], told["layout"]["precision"]) == (128, "fp16")
+    assert any("train_micro_batch_size_per_gpu is 'auto': counted as 1" in note for note in told["assumed"])
+    for key, option, value in ((keys[0], "--global-batch", 512), (keys[1], "--micro-batch", 4)):
+        file.write_text(json.dumps(auto | {key: value, keys[2]: 2}))
+        assert (
+            planner(*ask, option, "8").stderr == f"planner: {option} stands beside {key} of {file}; change it there\n"
+        )
+    file.write_text(json.dumps(auto | {keys[0]: 64, "bf16": {"enabled": True}}))
+    assert "--precision 'fp16' stands beside bf16.enabled of" in planner(*ask, "--precision", "fp16").stderr
+
+
 BAD = [
     ([], "MODEL is missing; give it, or an existing run"),
     (["llama3-8b", "--global-batch", "8", "--gpus", "8", "--tp", "3"], "tp is 3; allowed: what divides gpus, here 8"),

@@ -79,7 +79,8 @@ def test_a_schedule_of_ones_own_runs_and_a_circle_is_named(tmp_path):
     own.write_text("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n")
     done = planner("schedule", str(own))
     assert done.returncode == 2
-    assert "deadlocks: rank 0 at 0B0 waits for 1B0 of rank 1; rank 1 at 1F1 waits for 0F1 of rank 0" in done.stderr
+    circle = "deadlocks: rank 0 at 0B0 waits for 1B0 of rank 1; rank 1 at 1F1 waits for 0F1 of rank 0 (rank 0 is row 1)"
+    assert done.stderr == f"planner: {own}: the schedule {circle}\n"
 
 
 def test_a_schedule_of_ones_own_is_named_and_says_its_virtual_stages(tmp_path):
@@ -101,6 +102,7 @@ def test_a_schedule_of_ones_own_is_named_and_says_its_virtual_stages(tmp_path):
 def test_a_file_of_a_schedule_says_its_size(tmp_path):
     own = str(tmp_path / "own.csv")
     assert planner("schedule", "gpipe", "--csv", own).returncode == 0
+    assert "a file can't ask for the slowest rank's" in " ".join(planner("schedule", own).stdout.split())
     assert planner("schedule", own, "--pp", "4", "--micro-batches", "8", "--virtual-stages", "1").returncode == 0
     for option in ("--pp", "--micro-batches", "--virtual-stages", "--slices", "--steps"):
         done = planner("schedule", own, option, "3")
@@ -117,7 +119,9 @@ def test_schedules_are_compared_by_words_and_with_the_usual_batch():
 
 BAD = [
     (["schedule", "zb-h1", "--steps", "5"], "steps is 5, and zb-h1 is drained after each; allowed: without it"),
-    (["schedule", "1f1"], "unknown schedule '1f1'"),
+    (["schedule", "1f1"], "unknown schedule '1f1'; nearest: 1f1b, "),
+    (["schedule", "1f1"], "; allowed: 1f1b, 1f1b-v, 2bp, "),
+    (["schedule", "--pp", "4"], "--pp is 4, but no schedule is named; allowed: planner schedule NAME, or without"),
     (["schedule", "interleaved", "--micro-batches", "7"], "divisible by pp; got pp 4, micro-batches 7"),
     (["schedule", "zb-v", "--virtual-stages", "3"], "zb-v has exactly 2 virtual stages per rank"),
     (["schedule", "interleaved", "--virtual-stages", "0"], "virtual_stages is 0; allowed: a whole number from 1"),

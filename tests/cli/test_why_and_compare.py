@@ -89,13 +89,15 @@ def test_a_plan_without_figures_is_estimated(plans, tmp_path):
 
 
 def test_faults_of_comparing(plans, tmp_path):
-    broken = tmp_path / "broken.json"
+    broken, script = tmp_path / "broken.json", tmp_path / "env.sh"
+    script.write_text("export X=1")
     record = json.loads(Path(plans[0]).read_text())
     record["best"][0]["time_s"]["bubble"] += 1.0
     broken.write_text(json.dumps(record))
     for arguments, said in (
         ([plans[0], str(broken)], "field time_s adds up to"),
         ([plans[0], "nowhere.json"], "nowhere.json: can't be read"),
+        ([plans[0], str(script)], "env.sh: "),
         (["llama3-8b"], "--cluster is missing"),
         (["llama3-8b", "dgx-h10"], "unknown cluster 'dgx-h10'"),
     ):

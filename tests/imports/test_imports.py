@@ -242,6 +242,7 @@ def test_nothing_of_the_text_is_executed(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+OFFLOADED = "--optimizer-cpu-offload --use-precision-aware-optimizer --use-distributed-optimizer"
 LAYOUTS = [
     ("", {"dp": 16, "zero": 0, "precision": "fp32", "attention": "flash3", "schedule": "1f1b", "micro_batch": 2}),
     ("--bf16 --use-distributed-optimizer", {"zero": 1, "precision": "bf16"}),
@@ -262,9 +263,9 @@ LAYOUTS = [
     ("--transformer-impl local", {"attention": "fused"}),
     ("--transformer-impl local --use-flash-attn", {"attention": "flash3"}),
     ("--attention-backend local --no-masked-softmax-fusion", {"attention": "unfused"}),
-    ("--optimizer-cpu-offload --use-distributed-optimizer", {"offload_optimizer": True, "offload_fraction": 1.0}),
+    (OFFLOADED, {"offload_optimizer": True, "offload_fraction": 1.0}),
     (
-        "--optimizer-cpu-offload --use-distributed-optimizer --optimizer-offload-fraction 0.5",
+        f"{OFFLOADED} --optimizer-offload-fraction 0.5",
         {"offload_optimizer": True, "offload_fraction": 0.5},
     ),
     ("--moe-expert-capacity-factor 1.25", {"capacity_factor": 0.0}),  # a dense model has no experts
@@ -429,6 +430,11 @@ BAD = [
     ("", "no argument of Megatron-LM is in the text"),
     ("--x 'open", "can't be read: no closing quotation"),
     ("--num-layers 2", "--hidden-size is missing"),
+    (BASE + "--tp-comm-overlap", "--tp-comm-overlap stands without --sequence-parallel, which Megatron-LM refuses"),
+    (BASE + "--overlap-param-gather", "--overlap-param-gather stands without --overlap-grad-reduce"),
+    (BASE + "--optimizer-cpu-offload", "--optimizer-cpu-offload stands without --use-precision-aware-optimizer"),
+    (BASE + "--bf16 --fp16", "--bf16 and --fp16 are both there, which Megatron-LM refuses; allowed: one of them"),
+    (BASE + "--fp8-format hybrid --fp4-format e2m1", "--fp8-format and --fp4-format are both there"),
     (BASE + "--micro-batch-size", "--micro-batch-size has no value"),
     (BASE + "--micro-batch-size two", "--micro-batch-size is 'two'; allowed: a whole number from 1"),
     (BASE + "--micro-batch-size 0", "--micro-batch-size is 0; allowed: a whole number from 1"),
@@ -601,7 +607,7 @@ def test_deepspeed_numbers_follow_its_own_rules(tmp_path):
     [
         ({}, "field train_batch_size is missing"),
         ([], "holds a list"),
-        ({"train_batch_size": "auto"}, "field train_batch_size is 'auto', which the trainer fills in"),
+        ({"train_batch_size": "auto"}, "train_batch_size is 'auto', which the trainer fills in; give --global-batch"),
         ({"train_batch_size": 0}, "field train_batch_size is 0"),
         ({"train_batch_size": True}, "field train_batch_size is True"),
         ({"train_batch_size": 65}, "65 isn't train_micro_batch_size_per_gpu 4 * 16"),
