@@ -213,7 +213,7 @@ def test_from_a_plan_and_its_log_to_a_row_that_anchors_the_next_answer(tmp_path:
 @pytest.mark.parametrize(
     ("ms", "tflops", "says"),
     [
-        (100, 420.5, "step_time_s is 0.1, which means 15,"),
+        (100, 420.5, "step_time_s is 0.1, which means 16,866"),
         (4000, 42.5, "the log says 42 TFLOP/s per GPU, its steps of 4 s mean 187 to 936,"),
     ],
 )
