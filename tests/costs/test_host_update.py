@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import planner
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts
 from planner.models import load_model
@@ -36,3 +37,20 @@ def test_a_mixture_on_a_node_of_h200():
     )
     steps = estimate(setup, layouts).step_time_s
     assert 3.96 - 1.75 < steps[1] - steps[0] < 3.96
+
+
+@pytest.mark.parametrize(("layers", "hidden"), [(50, 8192), (65, 4608)])
+def test_forty_billion_parameters_on_one_v100_fit_with_parameters_on_the_host_alone(layers, hidden):
+    """Over 40B train on one V100 of 32 GB beside 1.5 TB, three times what ZeRO-2 Offload trains (DeepSpeed's ZeRO-3
+    Offload, docs/_posts/2021-03-08-zero3-offload.md): 13B is its most, and 65 layers of 4,608 have 16.8B."""
+    model = planner.Model.of_shape(
+        layers=layers, hidden=hidden, ffn=4 * hidden, heads=hidden // 128, vocab=50257, seq_len=1024, family="gpt"
+    )
+    choices = {"batch": 8, "dp": 1, "micro_batch": 8, "precision": "fp16", "recompute": "full"}
+
+    def fits(**more):
+        states = {"zero": 3, "offload_optimizer": True, "framework": "megatron-deepspeed"}
+        return planner.estimate(model, "dgx-2-v100", **choices, **states, **more).fits
+
+    assert fits(offload_parameters=True)
+    assert not fits()
