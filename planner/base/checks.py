@@ -65,13 +65,4 @@ class CheckedTable:
     """A table's schema that stands for a pydantic model in `planner.base.files.validate`."""
 
     def __init__(self, schema: Schema) -> None:
-        self.schema, self.model_validate = schema, SchemaValidator(schema).validate_python
-
-    def siblings(self, loc: tuple[Any, ...]) -> list[str]:
-        """The fields allowed at the place of a fault."""
-        found = {"schema": self.schema}
-        for part in (None, *loc[:-1]):
-            found = found if part is None else found.get("values_schema") or found["fields"][part]
-            while "schema" in found:  # what checks and defaults stand around
-                found = found["schema"]
-        return list(found["fields"])
+        self.__pydantic_core_schema__, self.model_validate = schema, SchemaValidator(schema).validate_python

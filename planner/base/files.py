@@ -164,8 +164,7 @@ def validate(kind: type[M], data: Any, path: Path | str) -> M:
     where = ".".join(str(part) for part in fault["loc"]) or "file"
     if fault["type"] == "extra_forbidden":
         missing = [str(f["loc"][-1]) for f in faults if f["type"] == "missing"]
-        of_table = getattr(kind, "siblings", None)
-        allowed = of_table(fault["loc"]) if of_table else _siblings(kind, fault["loc"])
+        allowed = _siblings(kind.__pydantic_core_schema__, fault["loc"])
         near = get_close_matches(str(fault["loc"][-1]), missing + allowed, n=2, cutoff=0.5)
         hint = f"did you mean {' or '.join(dict.fromkeys(near))}?" if near else f"allowed: {', '.join(allowed)}"
         raise FileFormatError(f"{path}: unknown field {where}; {hint}")
@@ -196,25 +195,14 @@ def _allowed(fault: Any) -> str:
     return known.format(**fault.get("ctx", {})) if known else str(fault["msg"].removeprefix("Value error, "))
 
 
-def _siblings(kind: type[BaseModel], loc: tuple[Any, ...]) -> list[str]:
-    """The fields allowed at the place of a fault."""
-    from typing import get_args
-
-    from pydantic import BaseModel
-
-    current: Any = kind
-    for part in loc[:-1]:
-        if isinstance(current, type) and issubclass(current, BaseModel):
-            field = current.model_fields.get(part)
-            current = None if field is None else field.annotation
-        else:  # a key of dict[str, table]
-            current = get_args(current)[-1] if get_args(current) else None
-        # A table that may be left out is a union with None.
-        tables = [a for a in get_args(current) if isinstance(a, type) and issubclass(a, BaseModel)]
-        current = tables[0] if type(None) in get_args(current) and tables else current
-    if isinstance(current, type) and issubclass(current, BaseModel):
-        return list(current.model_fields)
-    return list(kind.model_fields)
+def _siblings(schema: Any, loc: tuple[Any, ...]) -> list[str]:
+    """The fields that the schema allows at the place of a fault."""
+    found = {"values_schema": schema}
+    for part in (None, *loc[:-1]):
+        found = found.get("values_schema") or found.get("items_schema") or found["fields"][part]
+        while "schema" in found:  # what checks, defaults and models stand around
+            found = found["schema"]
+    return list(found["fields"])
 
 
 def write_text(path: Path, text: str) -> None:
