@@ -73,17 +73,15 @@ def block_unit(model: Transformer, index: int) -> Unit:
 class Saved:
     """Arrays that a pass keeps for its backward pass; `attended` and `out` are dropped under selective recomputation.
 
-    unit, scale: of both norms; queries: (b, g, r, S, d); mlp: what the MLP kept, its first product (b, S, f).
+    norm1, norm2: unit and scale; queries: (b, g, r, S, d); mlp: what the MLP kept, its first product (b, S, f).
     out: attention's output of this rank's own tokens (b, S, g r d), kept only where ranks exchange heads for tokens.
     """
 
-    unit1_bsh: Array
-    scale1_bs1: Array
+    norm1: tuple[Array, Array]
     queries: Array
     attended: tuple[Array, Array] | None
     out: Array | None
-    unit2_bsh: Array
-    scale2_bs1: Array
+    norm2: tuple[Array, Array]
     mlp: Any
 
 
@@ -105,19 +103,23 @@ class Block(Layer):
         return y_bsh, x_bsh
 
     def _forward(self, parameters: Views, x_bsh: Array, part: SliceOf, with_output: bool = True) -> tuple[Array, Saved]:
-        xp, model, region, context = self.setting.xp, self.setting.model, self.setting.region, self.setting.context
-        p = parameters
-        unit1, scale1 = norm(xp, x_bsh, model.rms_norm, EPS)
-        q, k, v = self._queries_keys_values(p, region.enter(self._normalized(p, "norm1", unit1)), part)
+        xp, rms, region, p = self.setting.xp, self.setting.model.rms_norm, self.setting.region, parameters
+        norm1 = norm(xp, x_bsh, rms, EPS)
+        out_bSo, attention = self._attend(p, region.enter(self._normalized(p, "norm1", norm1[0])), part)
+        x_bsh = x_bsh + self._bias(p, "out", region.leave(product(out_bSo, self._matrix(p, "out"))))
+        norm2 = norm(xp, x_bsh, rms, EPS)
+        y_bsh, mlp = self._mlp(p, self._normalized(p, "norm2", norm2[0]), with_output)
+        return x_bsh + y_bsh if with_output else x_bsh, Saved(norm1, *attention, norm2, mlp)
+
+    def _attend(self, p: Views, x_bSh: Array, part: SliceOf) -> tuple[Array, tuple[Any, Any, Any]]:
+        """Attention's output as rows of tokens, and what is kept of it: in `Saved` queries, attended and out."""
+        context = self.setting.context
+        q, k, v = self._queries_keys_values(p, x_bSh, part)
         attended = context.attend(q, k, v)
         out_bSo = self._tokens(context.restore(attended[0]))
-        x_bsh = x_bsh + self._bias(p, "out", region.leave(product(out_bSo, self._matrix(p, "out"))))
-        unit2, scale2 = norm(xp, x_bsh, model.rms_norm, EPS)
-        y_bsh, mlp = self._mlp(p, self._normalized(p, "norm2", unit2), with_output)
-        keeps = self.setting.recompute != Recompute.SELECTIVE
-        own = out_bSo if keeps and len(context.neighbours) > 1 else None
-        saved = Saved(unit1, scale1, q, attended if keeps else None, own, unit2, scale2, mlp)
-        return x_bsh + y_bsh if with_output else x_bsh, saved
+        if self.setting.recompute == Recompute.SELECTIVE:
+            return out_bSo, (q, None, None)
+        return out_bSo, (q, attended, out_bSo if len(context.neighbours) > 1 else None)
 
     def _mlp(self, p: Views, x_bsh: Array, with_output: bool) -> tuple[Array, Any]:
         """The MLP of the normalized x, and what its backward pass needs besides x; without output the latter alone."""
@@ -141,11 +143,15 @@ class Block(Layer):
         return dx_bsh, waiting + more
 
     def _mlp_gradient(self, p: Views, dy_bsh: Array, saved: Saved, part: SliceOf) -> tuple[Array, list[Any]]:
-        x_bsh = self._normalized(p, "norm2", saved.unit2_bsh)
+        x_bsh = self._normalized(p, "norm2", saved.norm2[0])
         dn_bsh, waiting = self._mlp_input_gradient(p, x_bsh, dy_bsh, saved.mlp, part)
-        waiting.append(NormWeights("norm2", dn_bsh, saved.unit2_bsh))
-        gain, rms = p["norm2.gain"], self.setting.model.rms_norm
-        return dy_bsh + norm_input_gradient(dn_bsh, saved.unit2_bsh, saved.scale2_bs1, gain, rms), waiting
+        return dy_bsh + self._norm_gradient(p, "norm2", dn_bsh, saved.norm2, waiting), waiting
+
+    def _norm_gradient(self, p: Views, name: str, dn_bsh: Array, kept: Any, waiting: list[Any]) -> Array:
+        """The gradient by a norm's input, whose weight gradients join those that wait. kept: its unit and scale."""
+        unit_bsh, scale_bs1 = kept
+        waiting.append(NormWeights(name, dn_bsh, unit_bsh))
+        return norm_input_gradient(dn_bsh, unit_bsh, scale_bs1, p[f"{name}.gain"], self.setting.model.rms_norm)
 
     def _mlp_input_gradient(
         self, p: Views, x_bsh: Array, dy_bsh: Array, saved: Any, part: SliceOf
@@ -168,16 +174,14 @@ class Block(Layer):
         dout = product_input_gradient(dy_bSh, self._matrix(p, "out"))
         out_bSo, dqkv = self._attended_gradient(dout, saved, part)
         waiting: list[Any] = [Product("out", out_bSo, dy_bSh)]
-        x_bSh = region.enter(self._normalized(p, "norm1", saved.unit1_bsh))
+        x_bSh = region.enter(self._normalized(p, "norm1", saved.norm1[0]))
         waiting.append(Product("qkv", x_bSh, dqkv))
         if model.output_bias:
             waiting.append(Bias("out.bias", dy_bsh))
         if model.qkv_bias:
             waiting.append(Bias("qkv.bias", dqkv))
         dn_bsh = region.enter_gradient(product_input_gradient(dqkv, self._matrix(p, "qkv")))
-        waiting.append(NormWeights("norm1", dn_bsh, saved.unit1_bsh))
-        gain = p["norm1.gain"]
-        return dy_bsh + norm_input_gradient(dn_bsh, saved.unit1_bsh, saved.scale1_bs1, gain, model.rms_norm), waiting
+        return dy_bsh + self._norm_gradient(p, "norm1", dn_bsh, saved.norm1, waiting), waiting
 
     def _attended_gradient(self, dout_bSo: Array, saved: Saved, part: SliceOf) -> tuple[Array, Array]:
         """Attention's output, and the gradient by its product's output, both as rows of tokens."""

@@ -189,11 +189,10 @@ def experts_forward(ranks: ExpertRanks, m: Transformer, p: Views, x_bsh: Array) 
         order = _within(xp, capacity, chosen.ravel(), gates.ravel(), counts_E)
         counts_E = xp.minimum(counts_E, capacity)
     routing = routes(ranks, order, counts_E)
-    order = routing.order_c
-    inputs = routing.to_experts(x_nh[order // k])
+    inputs = routing.to_experts(x_nh[routing.order_c // k])
     ups = [x @ _matrix(w) for x, w in zip(inputs, p["experts.up"], strict=True)]
     outputs = [activated(xp, m.gated, up) @ w for up, w in zip(ups, p["experts.down"], strict=True)]
-    outputs_nkh = _unsorted(xp, routing.from_experts(outputs), order, chosen.size).reshape(-1, k, h)
+    outputs_nkh = _of_tokens(routing, outputs, chosen)
     y_nh = ranks.sum((outputs_nkh * gates[..., None]).sum(axis=1).astype(x_bsh.dtype, copy=False))
     whole = ranks.communicator.all_reduce(counts_bE.astype(gates.dtype), ranks.sequence)
     saved = SavedExperts(
@@ -217,10 +216,7 @@ def experts_gradient(
         for dout, up, w in zip(douts, saved.ups, p["experts.down"], strict=True)
     ]
     dinputs = [dup @ _matrix(w).T for dup, w in zip(dups, p["experts.up"], strict=True)]
-    dx_nh = (
-        _unsorted(xp, saved.routing.from_experts(dinputs), order, saved.chosen_nk.size).reshape(-1, k, h).sum(axis=1)
-    )
-    dx_nh = ranks.sum(dx_nh)
+    dx_nh = ranks.sum(_of_tokens(saved.routing, dinputs, saved.chosen_nk).sum(axis=1))
     dgates_nk = ranks.sum((wide(saved.outputs_nkh) * wide(dy_nh)[:, None]).sum(axis=-1))
     dlogits = _router_gradient(ranks, saved, dgates_nk, part, (b, s)).astype(dy_nh.dtype, copy=False)
     inner = [activated(xp, m.gated, up) for up in saved.ups]
@@ -254,11 +250,12 @@ def _within(xp: Any, capacity: int, expert: Array, gate: Array, counts_E: Array)
     return order[place < capacity]
 
 
-def _unsorted(xp: Any, x_ch: Array, order_c: Array, copies: int) -> Array:
-    """All copies as they were, zeros for those that were dropped."""
-    out = xp.zeros((copies, x_ch.shape[1]), dtype=x_ch.dtype)
-    out[order_c] = x_ch
-    return out
+def _of_tokens(routing: TokenRoutes | PickedRoutes, outputs: list[Array], chosen_nk: Array) -> Array:
+    """The experts' outputs for each token's copies, shape (n, k, h); zeros for those that were dropped."""
+    x_ch = routing.from_experts(outputs)
+    out = routing.ranks.xp.zeros((chosen_nk.size, x_ch.shape[1]), dtype=x_ch.dtype)
+    out[routing.order_c] = x_ch
+    return out.reshape(*chosen_nk.shape, x_ch.shape[1])
 
 
 def _matrix(weights: Array) -> Array:

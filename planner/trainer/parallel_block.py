@@ -8,15 +8,8 @@ from typing import Any
 from planner.layouts import Recompute
 from planner.trainer.arrays import Array
 from planner.trainer.block import EPS, Block, Saved
-from planner.trainer.functions import (
-    activated,
-    activated_gradient,
-    norm,
-    norm_input_gradient,
-    product,
-    product_input_gradient,
-)
-from planner.trainer.layer import Bias, NormWeights, Product, Setting, SliceOf
+from planner.trainer.functions import activated, activated_gradient, norm, product, product_input_gradient
+from planner.trainer.layer import Bias, Product, Setting, SliceOf
 from planner.trainer.parameters import Views
 
 
@@ -31,17 +24,12 @@ class ParallelBlock(Block):
         self.norms = ("norm1", "norm2") if setting.model.parallel_norms else ("norm1",)
 
     def _forward(self, parameters: Views, x_bsh: Array, part: SliceOf, with_output: bool = True) -> tuple[Array, Saved]:
-        xp, model, region, context = self.setting.xp, self.setting.model, self.setting.region, self.setting.context
-        p = parameters
-        unit, scale = norm(xp, x_bsh, model.rms_norm, EPS)
-        entered = self._entered(p, unit)
-        q, k, v = self._queries_keys_values(p, entered[0], part)
-        attended = context.attend(q, k, v)
-        out_bSo = self._tokens(context.restore(attended[0]))
+        xp, model, region, p = self.setting.xp, self.setting.model, self.setting.region, parameters
+        both_norms = norm(xp, x_bsh, model.rms_norm, EPS)
+        entered = self._entered(p, both_norms[0])
+        out_bSo, attention = self._attend(p, entered[0], part)
         up = self._bias(p, "up", product(entered[-1], self._matrix(p, "up")))
-        keeps = self.setting.recompute != Recompute.SELECTIVE
-        own = out_bSo if keeps and len(context.neighbours) > 1 else None
-        saved = Saved(unit, scale, q, attended if keeps else None, own, unit, scale, up)
+        saved = Saved(both_norms, *attention, both_norms, up)
         if not with_output:
             return x_bsh, saved
         both = product(out_bSo, self._matrix(p, "out")) + product(activated(xp, model.gated, up), p["down"])
@@ -57,7 +45,7 @@ class ParallelBlock(Block):
         p = parameters
         if self.setting.recompute == Recompute.FULL:
             _, saved = self._forward(p, saved, part, with_output=False)
-        dy_bSh, entered = region.leave_gradient(dy_bsh), self._entered(p, saved.unit1_bsh)
+        dy_bSh, entered = region.leave_gradient(dy_bsh), self._entered(p, saved.norm1[0])
         out_bSo, dqkv = self._attended_gradient(product_input_gradient(dy_bSh, self._matrix(p, "out")), saved, part)
         dup = activated_gradient(xp, model.gated, product_input_gradient(dy_bSh, p["down"]), saved.mlp)
         waiting: list[Any] = [
@@ -72,7 +60,5 @@ class ParallelBlock(Block):
         dx_bsh = dy_bsh
         for name, part_bSh in zip(self.norms, dn if len(self.norms) > 1 else [dn[0] + dn[1]], strict=True):
             dn_bsh = region.enter_gradient(part_bSh)
-            waiting.append(NormWeights(name, dn_bsh, saved.unit1_bsh))
-            gain = p[f"{name}.gain"]
-            dx_bsh = dx_bsh + norm_input_gradient(dn_bsh, saved.unit1_bsh, saved.scale1_bs1, gain, model.rms_norm)
+            dx_bsh = dx_bsh + self._norm_gradient(p, name, dn_bsh, saved.norm1, waiting)
         return dx_bsh, waiting
