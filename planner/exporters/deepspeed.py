@@ -61,6 +61,11 @@ class DeepSpeed(Target):
                 f"pp {row['pp']}: the JSON has no key that makes stages; build the model as a PipelineModule with "
                 f"num_stages={row['pp']}, partition_method={method!r}"
             )
+        if row["tp"] > 1:
+            nearest.note(
+                f"global_batch {row['global_batch']}: micro-batch and accumulation steps make it; without an mpu "
+                f"DeepSpeed counts tensor ranks as replicas, and says {row['global_batch'] * row['tp']}"
+            )
         nearest.adam_alone()
         if row["offload_optimizer"]:
             nearest.note("offload_optimizer: give it deepspeed.ops.adam.DeepSpeedCPUAdam; it refuses torch's own")
@@ -81,7 +86,8 @@ class DeepSpeed(Target):
         row = job.row
         config: dict[str, Any] = {
             "comment": [one_line(sentence) for sentence in job.head],
-            "train_batch_size": row["global_batch"],
+            # Tensor ranks count as replicas in it, unless an mpu tells them apart (runtime/config.py).
+            **({"train_batch_size": row["global_batch"]} if row["tp"] == 1 else {}),
             "train_micro_batch_size_per_gpu": row["micro_batch"],
             "gradient_accumulation_steps": int(job.layouts.micro_batches[0]),
             "gradient_clipping": 1.0,

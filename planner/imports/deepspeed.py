@@ -43,7 +43,7 @@ def deepspeed_run(
     if whole("gpus", gpus) % (tp * python["pp"]):
         raise LayoutError(f"{gpus} GPUs aren't a multiple of tp {tp} * pp {python['pp']}")
     dp = gpus // (tp * python["pp"])
-    batch, micro = _batch(config, dp, filled, notes)
+    batch, micro = _batch(config, dp, tp, filled, notes)
     moved = config.table("zero_optimization.offload_optimizer")
     offload, ratio = moved.get("device", "none") != "none", moved.get("ratio", 1.0)
     if type(ratio) not in (int, float) or not 0 <= ratio <= 1:
@@ -92,8 +92,11 @@ def _gradients(config: Fields, precision: str, f: Framework) -> dict[str, str]:
     return stated_gradients(f, precision, kept, sent or kept)
 
 
-def _batch(config: Fields, dp: int, filled: Mapping[str, Any], notes: list[str]) -> tuple[int, int]:
-    """Sequences per step and per micro-batch, of the three numbers any two, or one; DeepSpeed's own rules."""
+def _batch(config: Fields, dp: int, tp: int, filled: Mapping[str, Any], notes: list[str]) -> tuple[int, int]:
+    """Sequences per step and per micro-batch, of the three numbers any two, or one; DeepSpeed's own rules.
+
+    Without an mpu it counts tensor ranks, which train on the same sequences, as replicas (runtime/config.py).
+    """
     keys = (*AUTO.values(), "gradient_accumulation_steps")
     auto = [key for key in keys if config.get(key) == "auto"]
     batch, micro, steps = (0 if key in auto else config.number(key) for key in keys)
@@ -110,6 +113,13 @@ def _batch(config: Fields, dp: int, filled: Mapping[str, Any], notes: list[str])
         )
     if not batch and not micro:
         raise FileFormatError(f"{config.path}: field {keys[0]} is missing; allowed: it or {keys[1]}")
+    least = (micro or 1) * (steps or 1) * dp
+    counted = batch and keys[0] not in auto
+    if tp > 1 and counted and batch % (least * tp) == 0 and not (micro and steps and batch == least):
+        batch //= tp
+        notes.append(
+            f"{keys[0]} counts each of tp {tp} ranks as a replica, without an mpu: a step has {batch} sequences"
+        )
     batch = batch or micro * (steps or 1) * dp
     micro = micro or batch // (dp * (steps or 1))
     if micro < 1 or batch % (micro * dp) or (steps and batch != micro * steps * dp):

@@ -594,6 +594,18 @@ def test_deepspeed_numbers_follow_its_own_rules(tmp_path):
     ):
         got = deepspeed(tmp_path, config | {"bf16": {"enabled": True}}).layouts.row(0)
         assert (got["micro_batch"], got["global_batch"]) == (micro, batch)
+    # Without an mpu tensor ranks count as replicas, and a step has fewer sequences (runtime/config.py, world_size).
+    cut = {"bf16": {"enabled": True}, "tensor_parallel": {"autotp_size": 2}}
+    for config, micro, batch in (
+        ({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2}, 2, 32),
+        ({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2}, 2, 32),
+        ({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2}, 2, 32),
+        ({"train_batch_size": 40, "train_micro_batch_size_per_gpu": 1}, 1, 40),
+        ({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2}, 2, 32),
+    ):
+        run = deepspeed(tmp_path, config | cut)
+        assert [run.layouts.row(0)[name] for name in ("micro_batch", "global_batch")] == [micro, batch]
+        assert any("counts each of tp 2" in note for note in run.notes) == (config.get("train_batch_size") == 64)
     config = {"train_batch_size": 64, "frob": 1, "bf16": {"enabled": True}, "optimizer": {}, "comment": "x"}
     run = deepspeed(tmp_path, config | {"zero_optimization": {"stage": 2}, "activation_checkpointing": {}})
     assert run.unknown == ("frob",)
