@@ -67,11 +67,9 @@ def held_request(setup: Setup, base: str | None = None, **question: Any) -> tupl
     if setup.export is None:
         return search_request(setup, **question)
     from planner.exporters.plan_export import get_target
-    from planner.exporters.target import allowed
 
     setup, request = search_request(setup, **(question | {"any_framework": True}))
     target = get_target(str(setup.export))
     target.check_question(setup.model, request.precision.name.lower(), base)
     target.check_training(CHOICES["train"].plain(request.fixed.train))
-    fixed = target.only(request.fixed)
-    return setup, replace(request, fixed=fixed if target.pipelines(setup.model) else allowed(fixed, pp=(1,)))
+    return setup, replace(request, fixed=target.of_model(target.only(request.fixed), setup.model))

@@ -14,6 +14,7 @@ from planner.choices.pipeline_layout import pipeline_layout_text
 from planner.costs.case import Case
 from planner.costs.layer.expert_routing import dispatchers, takes_turns
 from planner.costs.shapes import has_dropout, is_latent
+from planner.exporters import megatron_limits
 from planner.exporters.megatron_model import Arguments, chosen, model_arguments, model_notes, modules, recompute_method
 from planner.exporters.target import Job, Nearest, Target, allowed, comments, launch_shape, stage_layers
 from planner.layouts import Dispatcher
@@ -52,6 +53,10 @@ class Megatron(Target):
         """1F1B and its interleaved form; ZeRO 2 and 3, which are Megatron-FSDP's, only where they are asked for."""
         fixed = allowed(fixed, schedule=SCHEDULES)
         return fixed if fixed.zero else allowed(fixed, zero=(0, 1))
+
+    def of_model(self, fixed: Fixed, model: Transformer) -> Fixed:
+        """The ways of context ranks and of experts that run."""
+        return megatron_limits.of_model(fixed, model)
 
     def adapt(self, nearest: Nearest) -> None:
         """Schedules, slices, sharding and numerics that Megatron-LM has."""
@@ -214,6 +219,7 @@ def adapt_core(nearest: Nearest, named: Callable[[str], str]) -> None:
     if row["recompute"] == "fine" and row["offload_optimizer"] and gathers_fp8(nearest.setup, row):
         reason = "fp8 parameters beside an offloaded optimizer ask for delayed scaling, which repeats no single modules"
         nearest.change("recompute", "full", reason)
+    megatron_limits.adapt(nearest)
     if not row["fused_norm"]:
         nearest.note("fused_norm off: Transformer Engine has no other norm; exported as on")
 

@@ -42,6 +42,10 @@ class MegatronBridge(Target):
         """The same choices as Megatron-LM's."""
         return Megatron().only(fixed)
 
+    def of_model(self, fixed: Fixed, model: Transformer) -> Fixed:
+        """As Megatron-LM."""
+        return Megatron().of_model(fixed, model)
+
     def adapt(self, nearest: Nearest) -> None:
         """Adapts to Megatron-Core; the model is not exported."""
         nearest.schedules(megatron.SCHEDULES)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from planner.exporters.megatron_limits import linear_biases
 from planner.exporters.target import MODELS
 from planner.models import Transformer
 
@@ -30,7 +31,7 @@ def model_arguments(model: Transformer, *, dropout: bool, grouped: bool, dispatc
     dispatcher: alltoall, deepep or hybridep.
     """
     m, own = model, of_family(model)
-    biased = m.output_bias or m.mlp_bias or m.expert_bias
+    biased = linear_biases(m)
     said = own.get("flags", "") + (f" {own.get('router', BALANCED)}" if m.num_experts else "")
     by_shape = chosen(
         (True, "--num-layers", m.num_layers), (True, "--hidden-size", m.hidden),
@@ -101,7 +102,7 @@ def model_notes(model: Transformer) -> list[str]:
     biases = {bool(m.qkv_bias), bool(m.output_bias)}
     biases |= {bool(m.mlp_bias)} if m.num_dense_layers else set()
     biases |= {bool(m.expert_bias)} if m.num_experts else set()
-    if len(biases) == 2 and (m.output_bias or m.mlp_bias or m.expert_bias):
+    if len(biases) == 2 and linear_biases(m):
         out.append("biases of some linear layers: Megatron-LM has all, none, or those of queries, keys and values; "
                    "exported with all")  # fmt: skip
     return out

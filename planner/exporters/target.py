@@ -216,6 +216,10 @@ class Target(ABC):
         """A search's choices that the framework can run, within what the user has settled (`fixed`)."""
         return fixed
 
+    def of_model(self, fixed: Fixed, model: Transformer) -> Fixed:
+        """What `only` leaves, as far as it can run it of a model."""
+        return fixed if self.pipelines(model) else allowed(fixed, pp=(1,))
+
     def pipelines(self, model: Transformer) -> bool:
         """Whether it runs pipelines of a model."""
         return True

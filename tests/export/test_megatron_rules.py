@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from planner import recommend
+from planner.base.errors import LayoutError
 from planner.base.units import format_seconds
 from planner.choices.training import read_training
 from planner.exporters.megatron_model import model_arguments, model_notes
@@ -130,6 +132,37 @@ def test_adapters_start_from_a_recipe_for_adapters():
     assert "from megatron.bridge.recipes.llama.llama3 import llama3_8b_peft_config" in text
     assert "    cfg.dataset.packed_sequence_specs = None\n" in text
     assert "your_peft_config" in export("megatron-bridge", plan("llama2-7b", **lora)).text
+
+
+@pytest.mark.parametrize("to", ["megatron", "megatron-bridge"])
+@pytest.mark.parametrize("model", ["mistral-7b", "gpt-oss-20b"])
+def test_windows_over_context_ranks_exchange_heads(to, model):
+    """Transformer Engine, context_parallel.py: "Context parallelism does not support sliding window attention with
+    cp_comm_type p2p", nor a learnable softmax but with a2a."""
+    ring = plan(model, dp=2, cp=4, tp=1, global_batch=16)
+    done = export(to, ring)
+    assert done.layouts.row(0)["ulysses"] == 4
+    assert any("sliding windows over context ranks" in note for note in done.notes)
+    assert ('"a2a"' in done.text) or value(done.text, "--cp-comm-type") == "a2a"
+    with pytest.raises(LayoutError, match=r"cp 16: .* sliding windows over context ranks run by exchanged heads alone"):
+        export(to, plan(model, dp=1, cp=16, tp=1, global_batch=16))
+    best = recommend(model, "dgx-h100", gpus=8, batch=8, cp=4, framework=to).best
+    assert best.layout["ulysses"] == 4
+
+
+def test_latent_attention_over_context_ranks_takes_a_ring():
+    """context_parallel.py: "Context parallelism does not support MLA with cp_comm_type a2a"."""
+    done = export("megatron", plan("deepseek-v3", dp=16, cp=4, ulysses=4, ep=64, global_batch=16))
+    assert value(done.text, "--cp-comm-type") == "p2p"
+
+
+@pytest.mark.parametrize("to", ["megatron", "megatron-bridge"])
+def test_experts_with_biases_are_whole_on_a_tensor_rank(to):
+    """transformer_config.py: "Bias in Moe is only supported when ETP==1"."""
+    done = export(to, plan("gpt-oss-20b", dp=4, tp=2, ep=4, etp=2, sequence_parallel=True))
+    assert done.layouts.row(0)["etp"] == 1
+    best = recommend("gpt-oss-20b", "dgx-h100", gpus=8, batch=16, tp=2, framework=to).best
+    assert best.layout["etp"] == 1
 
 
 def written(model: str) -> dict[str, tuple[str, ...]]:

@@ -1,0 +1,68 @@
+"""What Megatron-Core 0.16.1 and Transformer Engine stop at by the model: kept out of a search, and of an export.
+
+Read in Transformer Engine 2.9, attention/dot_product_attention/context_parallel.py (attn_forward_func_with_cp), and in
+Megatron-Core, transformer/transformer_config.py.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from planner.costs.shapes import is_latent
+from planner.exporters.target import Nearest
+from planner.layouts import Layouts
+from planner.models import Transformer
+from planner.question import one_layout
+from planner.search import Fixed
+from planner.search.request import Broken, divisors
+from planner.step.legality import first_broken
+
+WINDOWS = "sliding windows over context ranks run by exchanged heads alone, ulysses cp"
+LATENT = "latent attention over context ranks takes a ring, ulysses below cp"
+BIASED = "experts with biases are whole on a tensor rank, etp 1"
+
+
+def linear_biases(model: Transformer) -> bool:
+    """Whether products have biases beyond those of queries, keys and values: `add_bias_linear`."""
+    return bool(model.output_bias or model.mlp_bias or model.expert_bias)
+
+
+def _ring(x: Layouts) -> Any:
+    return (x.cp > 1) & (x.ulysses != x.cp)
+
+
+def _exchange(x: Layouts) -> Any:
+    return (x.cp > 1) & (x.ulysses == x.cp)
+
+
+def _cut_experts(x: Layouts) -> Any:
+    return x.etp > 1
+
+
+def impossible(model: Transformer) -> Broken:
+    """The rules of a model, each with the function that says where a table of layouts breaks it."""
+    table = (
+        (model.num_window_layers, WINDOWS, _ring),
+        (is_latent(model), LATENT, _exchange),
+        (model.num_experts and linear_biases(model), BIASED, _cut_experts),
+    )
+    return tuple((text, broken) for applies, text, broken in table if applies)
+
+
+def of_model(fixed: Fixed, model: Transformer) -> Fixed:
+    """What of a search's choices runs of a model; an exchange of heads is looked for where a ring can't be."""
+    if model.num_window_layers and fixed.ulysses is None:
+        fixed = replace(fixed, settled={**fixed.settled, "ulysses": tuple(divisors(model.num_kv_heads))})
+    return replace(fixed, never=(*fixed.never, *impossible(model)))
+
+
+def adapt(nearest: Nearest) -> None:
+    """The nearest layout that runs. Raises LayoutError for windows where heads can't be exchanged over all ranks."""
+    row, setup = nearest.row, nearest.setup
+    remedy = {WINDOWS: ("ulysses", row["cp"]), LATENT: ("ulysses", 1), BIASED: ("etp", 1)}
+    for text, broken in impossible(setup.model):
+        if broken(one_layout(setup.cluster, **row))[0]:
+            key, value = remedy[text]
+            nearest.change(key, value, text)
+            if first_broken(setup.model, setup.cluster, one_layout(setup.cluster, **row))[0]:
+                key = "cp" if key == "ulysses" else key
+                raise nearest.refuse(key, f"can't run it: {text}", "recommend with --framework megatron")
