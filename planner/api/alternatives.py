@@ -51,12 +51,13 @@ class Alternatives:
     """What lies beside a search's answer; each is searched when it is first asked for.
 
     setup, found: the question and its answer. free: the choices that the user has not settled, in which the framework
-    may be left.
+    may be left. by_memory: least memory was asked for, not time.
     """
 
     setup: Setup
     found: Recommendation
     free: tuple[str, ...] = ()
+    by_memory: bool = False
 
     @cached_property
     def elsewhere(self) -> LayoutEstimate | None:
@@ -147,7 +148,9 @@ class Alternatives:
         It does where a layout over it takes less than `LONG` of the step.
         """
         result, request = self.found.estimate, self.found.request
-        if not len(self.found.best) or not np.any(result.step_time_s[~result.fits] < LONG * self._step_s):
+        if self.by_memory or not len(self.found.best):
+            return {}
+        if not np.any(result.step_time_s[~result.fits] < LONG * self._step_s):
             return {}
         lighter = {
             option: _searched(self.setup, replace(request, fixed=fixed), plainest=True, reach_s=SHORTER * self._step_s)
@@ -225,7 +228,8 @@ def _sentence(best: Estimate, changed: Changed, i: int, said: dict[str, Any], ro
     was = ", ".join(f"{CHOICES[k].short or k.replace('_', ' ')} {value_text(row[k])}" for k in said)
     if not other.fits[i]:
         need = format_bytes(float(other.memory_bytes[i]))
-        return f"{with_} instead of {was}: {-share:.1%} faster, but its {need} per GPU don't fit safely."
+        safely = " safely" * bool(other.memory_bytes[i] <= other.capacity_bytes)
+        return f"{with_} instead of {was}: {-share:.1%} faster, but its {need} per GPU don't fit{safely}."
     if share < 0:
         return f"{with_} instead of {was}: {-share:.1%} faster, too little to tell."
     a, b = (records.parts(x.time, j, "_s") for x, j in ((best, 0), (other, i)))

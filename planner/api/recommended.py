@@ -67,4 +67,4 @@ def search_plan(
     # `Plan.elsewhere` says what would be faster with any framework.
     elsewhere_is_pointless = objective == "memory" or setup.export is not None or bool(choices.get("any_framework"))
     free = () if elsewhere_is_pointless else tuple(name for name in RUNS if choices.get(name) is None)
-    return Plan(setup, found, free)
+    return Plan(setup, found, free, objective == "memory")

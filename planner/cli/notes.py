@@ -18,7 +18,7 @@ def begin() -> None:
 
 
 def tell() -> None:
-    """At the command's end: its notes, unless an error ends it."""
-    told, _held[:] = list(_held), []
+    """At the command's end: its notes, each once, unless an error ends it."""
+    told, _held[:] = dict.fromkeys(_held), []
     for text in told if isinstance(sys.exc_info()[1], typer.Exit | None) else ():
         typer.echo(f"planner: {text}", err=True)

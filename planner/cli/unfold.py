@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from planner.base.errors import InputError, shown
-from planner.choices.choice import number
+from planner.choices.choice import LARGEST, number
 from planner.cli import completion
 
 Command = Callable[..., None]
@@ -76,7 +76,9 @@ class Parsed(Unchecked, TyperCommand):
     """A command that refuses an empty text for a path: to Python it is the working directory."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """What is left of the arguments. Raises InputError if an option or argument of paths has an empty text."""
+        """What is left of the arguments. Raises InputError if a path's text is empty, or an anchor is given twice."""
+        if sum(text.split("=")[0] == "--anchor" for text in args) > 1:
+            raise InputError("--anchor is given twice; allowed: once, a file with all the runs")
         if self.callback and not all(text and text[-1] != "=" for text in args):
             kinds = inspect.signature(self.callback, eval_str=True).parameters
             texts, _, given = self.make_parser(ctx).parse_args(args=[*args])
@@ -169,7 +171,7 @@ def _one_of(name: str, word: str | None, option: Any, needed: bool) -> Any:
     if name == "cluster":
         return word
     if not isinstance(given := number(word), int):
-        raise InputError(f"{name} is {shown(word)}; allowed: a whole number")
+        raise InputError(f"{name} is {shown(word)}; allowed: a whole number from 1 to {LARGEST}")
     return given
 
 

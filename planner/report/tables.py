@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from planner.setup import Setup
     from planner.step.estimate import Estimate
 
-LESS = 0.9  # of the memory of the layout to run: a roomier one that takes more is not worth a line
 MEMORY = {"buffers": "buffers of a layer at work", "reserved": "context, communicators"}
 """Parts of the memory whose own names don't say what they are."""
 DIFFERS = 0.01  # of a step: a closed form that is further from the timeline is shown beside it
@@ -123,7 +122,7 @@ def recommendation_view(found: Recommendation, setup: Setup, beside: Mapping[str
         lines += [f"  {line}" for line in lighter_lines(beside["faster_with"])]
         if (j := found.fastest) is not None and j != i:
             lines.append(f"  {_fastest_line(result, i, j)}")
-        if (j := found.roomiest) is not None and result.memory_bytes[j] < LESS * result.memory_bytes[i]:
+        if (j := found.roomiest) is not None:
             lines.append(f"  {_roomiest_line(result, i, j, odd)}")
         lines += ["", _table(result, found.best, model), ""]
         lines.append(bold("Fastest for each amount of memory, up to twice the best step"))

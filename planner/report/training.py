@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from planner.base.units import DAY, HOUR, KWH, MINUTE, format_bytes, format_seconds, format_span, gpus_text
 from planner.report.plain_table import View, bold, plain_table, stacked
 from planner.report.records import estimate_record
-from planner.report.tables import layout_text, mfu_text
+from planner.report.tables import layout_text, mfu_text, shown_mfu
 
 if TYPE_CHECKING:
+    from planner.models import Transformer
     from planner.scaling.training import TrainingTime
     from planner.training_time.assumptions import Assumptions
     from planner.training_time.fewest import Fewest
@@ -214,7 +215,7 @@ def fewest_view(found: Fewest, tried: Sequence[Mapping[str, Any]], factors: Any)
     if factors is not None and math.isfinite(took):
         span = format_span(*(took * DAY * f for f in factors))
         lines.append(f"on {gpus_text(keeps)} {format_seconds(took * DAY)}, in 80 % of cases like this {span}")
-    lines += ["", _table(tried), ""]
+    lines += ["", _table(tried, found.keeps.case.setup.model), ""]
     lines.append(
         "Tried: what divides a node, and whole nodes, 4, 5, 6 or 7 times a power of two of them: doubled until one is "
         "enough, then those below it."
@@ -222,11 +223,12 @@ def fewest_view(found: Fewest, tried: Sequence[Mapping[str, Any]], factors: Any)
     return stacked(*lines, "", *goal_lines(found.keeps.case))
 
 
-def _table(tried: Sequence[Mapping[str, Any]]) -> View:
+def _table(tried: Sequence[Mapping[str, Any]], model: Transformer) -> View:
     """A row for each number of GPUs."""
     priced = any(row.get("cost_usd") is not None for row in tried)
     money = ["USD"] * priced
-    table = plain_table("GPUs", "batch", "time", "GPU-hours", *money, "MFU", "layout", numbers=tuple(range(5 + priced)))
+    mfu, share = shown_mfu(model)
+    table = plain_table("GPUs", "batch", "time", "GPU-hours", *money, mfu, "layout", numbers=tuple(range(5 + priced)))
     for row in tried:
         if not row["fits"]:
             table.add_row(f"{row['gpus']:,}", *["-"] * (4 + priced), "nothing fits")
@@ -235,7 +237,7 @@ def _table(tried: Sequence[Mapping[str, Any]]) -> View:
         table.add_row(
             f"{row['gpus']:,}", f"{row['global_batch']:,}",
             "never ends" if row["days"] is None else format_seconds(row["days"] * DAY),
-            "-" if row["gpu_hours"] is None else count_text(row["gpu_hours"]), *cost, f"{row['mfu']:.1%}",
+            "-" if row["gpu_hours"] is None else count_text(row["gpu_hours"]), *cost, f"{row['mfu'] * share:.1%}",
             layout_text(row["layout"]),
         )  # fmt: skip
     return table

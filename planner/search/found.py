@@ -16,6 +16,7 @@ EQUAL = 0.028
 odds of less than two to one, in pairs of measured runs by fits without their publication
 (`benchmarks/near_pairs.py`)."""
 WORTH_IT = 0.02  # a gain below this is not worth more memory
+LESS = 0.9  # of the memory of the layout to run: a roomier one that takes more is not worth a word
 ROOMY = 0.05  # of the fastest step, what a user may give for room in memory
 
 
@@ -73,9 +74,13 @@ class Recommendation:
 
     @property
     def roomiest(self) -> int | None:
-        """The layout that needs least memory among those at most 5 % slower than the fastest; None if nothing fits."""
-        step = self.estimate.step_time_s[self.front]
-        return self._least_memory(self.front[step <= (1.0 + ROOMY) * step.min(initial=np.inf)])
+        """The layout that needs least memory among those at most 5 % slower than the fastest.
+
+        None if nothing fits, or it takes over `LESS` of the memory of the layout to run.
+        """
+        step, memory = self.estimate.step_time_s[self.front], self.estimate.memory_bytes
+        i = self._least_memory(self.front[step <= (1.0 + ROOMY) * step.min(initial=np.inf)])
+        return i if i is not None and len(self.best) and memory[i] < LESS * memory[self.best[0]] else None
 
 
 def known(result: Estimate) -> Bools:

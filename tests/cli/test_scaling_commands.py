@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 import planner as api
+from planner.models import load_model
+from planner.models.flops import causal_share
 from tests.commands import planner
 
 ROOT = Path(__file__).parents[2]
@@ -107,6 +109,14 @@ def test_fewest_names_what_fits_and_what_keeps_a_deadline():
     assert keeps["days"] <= 30 < min(row["days"] for g, row in tried.items() if row["fits"] and g < keeps["gpus"])
     assert keeps["cost_usd"] == pytest.approx(2 * keeps["gpu_hours"])
     assert all(not row["fits"] for g, row in tried.items() if g < record["fewest_that_fit"])
+    assert " causal MFU " in done.stdout
+    assert f" {keeps['mfu'] * causal_share(load_model('llama-13b')):.1%} " in done.stdout
+
+
+def test_a_note_that_every_number_of_gpus_would_give_is_given_once():
+    done = planner(*FEWEST[:-2], "--batch-tokens", "2.5M", "--max-gpus", "32", "--pp", "2", "--tp", "4")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("planner: the batch is ") == len(set(done.stderr.splitlines())) > 0
 
 
 def test_fastest_takes_other_nics():

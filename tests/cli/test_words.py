@@ -83,12 +83,18 @@ def test_a_command_for_one_layout_takes_the_cluster_as_a_word(command):
     assert positional.stdout == asked(command, "gpt2", "--cluster", "dgx-h100", *layout).stdout
 
 
+def test_an_anchor_given_twice_is_refused():
+    twice = asked("recommend", "gpt2", "h100", "8", "--anchor", "a.csv", "--anchor=b.csv").exception
+    assert str(twice) == "--anchor is given twice; allowed: once, a file with all the runs"
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["gpt2", "h100", "8", "--gpus", "16"], "gpus is given twice, as '8' and as --gpus 16; give one of the two"),
         (["gpt2", "h100", "8", "--cluster", "x"], "cluster is given twice, as 'h100' and as --cluster x"),
         (["gpt2", "h100", "eight"], "gpus is 'eight'; allowed: a whole number"),
+        (["gpt2", "h100", "1000000000"], "gpus is '1000000000'; allowed: a whole number from 1 to 10000000"),
         (["gpt2", "h100", "9" * 5000], "gpus is '999"),
         (["gpt2", "h100", "²"], "gpus is '²'; allowed: a whole number"),
         (["gpt2", "h100", "-8"], "No such option: -8"),

@@ -50,6 +50,7 @@ def test_layouts_over_memory():
 def test_the_roomiest_and_all_that_is_named():
     some = found(STEP, MEMORY, FITS, front=[0, 1, 2], best=[0])
     assert some.roomiest == 1
+    assert found(STEP, [80, 73, *MEMORY[2:]], FITS, front=[0, 1, 2], best=[0]).roomiest is None  # not a tenth less
     assert some.named.tolist() == [0, 1, 2, 3, 4]
     assert found(STEP, MEMORY, FITS, front=np.array([], dtype=int), best=[], fastest=None).roomiest is None
 
