@@ -16,7 +16,7 @@ from planner.base.errors import InputError
 from planner.base.files import read_text, write_text
 from planner.choices.table import CHOICES
 from planner.exporters.target import OWN_FILE, family
-from planner.imports.run_log import RunLog, log_formats, read_log
+from planner.imports.run_log import WARM, RunLog, log_formats, read_log
 from planner.imports.trace_kinds import kind_of_file
 from planner.layouts import Layouts
 from planner.models.flops import forward_flops, step_flops
@@ -33,6 +33,8 @@ from planner.validation.runs import COLUMNS, OPTIONAL, MeasuredRun, measured_onc
 
 NOISY, SLOW, OTHER_MEMORY = 0.05, 0.02, 0.1
 """Spread of steps, share of far slower steps, and error of the memory from which on they are said first."""
+TELLING = 10
+"""Iterations from which on the halves of a log tell of two paces, not of its warm-up."""
 OTHER_FLOP = 1.5
 """A log may count so many times more FLOP, or fewer, than any of our ways of counting."""
 
@@ -69,7 +71,8 @@ def observe(paths: Sequence[Path], run: ObservedRun | None = None) -> Answer:
     known = None
     if run is not None:
         known = run.layouts.row(0) | {"seq_len": int(run.setup.model.seq_len), "gpus": int(run.layouts.gpus[0])}
-        known |= {"batch": known["global_batch"]}
+        known |= {name: int(getattr(run.setup.model, name)) for name in ("num_layers", "hidden")}
+        known |= {"batch": known["global_batch"], **_megatron_words(known, family(run.setup.framework))}
     logs = [read_log(path, known) for path in log_paths]
     for path, log in zip(log_paths, logs, strict=True):
         if run is not None and family(run.setup.framework) not in (OWN_FILE, *log_formats()[log.framework].families):
@@ -86,11 +89,19 @@ def observe(paths: Sequence[Path], run: ObservedRun | None = None) -> Answer:
     return Answer("", record, stacked(*([observed_view(records)] if records else []), traced_view(record)))
 
 
+def _megatron_words(row: dict[str, Any], kind: str) -> dict[str, Any]:
+    """A layout's recomputation and sharding as Megatron-LM's arguments are printed; None: there are other ways."""
+    plain = kind == "megatron" and row["zero"] < 2 and row["optimizer"].startswith("adam")
+    recompute = {"none": None, "fine": "selective"}.get(row["recompute"], row["recompute"])
+    return {"recompute": str(recompute), "shards_optimizer": row["zero"] > 0 if plain else None}
+
+
 def log_record(path: Path, log: RunLog) -> dict[str, Any]:
     """The record of a log by itself."""
     return {
         "log": str(path), "framework": log.framework, "steps": len(log.values), "warm_up": log.warm_up,
         "kind": log.kind, "median": log.median, "spread": log.spread, "slow_share": log.slow_share,
+        "halves": list(log.halves),
         "tflops_per_gpu": log.tflops, "memory_gib": None if log.memory_bytes is None else log.memory_bytes / 2**30,
         "global_batch": log.batch, "other_batch": log.other_batch,
     }  # fmt: skip
@@ -183,6 +194,12 @@ def _check_row(record: dict[str, Any], run: ObservedRun, row: MeasuredRun) -> No
     each = step_s * row["n_gpus"] * 1e12
     low = 2.0 * forward * row["global_batch"] / each / OTHER_FLOP
     high = float(step_flops(m, row["global_batch"], "megatron", recompute=True)) / each * OTHER_FLOP
+    first, second = record["halves"]
+    if record["steps"] + record["warm_up"] >= TELLING and abs(second / first - 1.0) > WARM:
+        raise InputError(
+            f"{row.path}: --row: its first half runs at {first:.4g}, its second at {second:.4g}: two paces; allowed: "
+            f"halves within {WARM:.0%}, such as a log of one of them"
+        )
     if stated is not None and not low <= stated <= high:
         raise InputError(
             f"{row.path}: --row: the log says {stated:,.0f} TFLOP/s per GPU, its steps of {step_s:.4g} s mean "

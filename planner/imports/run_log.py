@@ -5,21 +5,23 @@
 
 import math
 import re
+import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import BeforeValidator, TypeAdapter
 
-from planner.base.arrays import Array
+from planner.base.arrays import Array, Bools
 from planner.base.errors import FileFormatError, InputError
 from planner.base.files import read_toml
 from planner.base.tables import StrictTable
+from planner.imports.trace_kinds import opened
 
 LONGEST_LINE = 2**16
 MOST_STEPS = 100_000  # kept, the last ones
@@ -62,14 +64,15 @@ def log_formats() -> dict[str, LogFormat]:
 class RunLog:
     """Facts of a log. kind: how its speed is said, `time_s` or one of `RATES`; values: steady ones, shape (steps,).
 
-    warm_up: iterations left out before them. tflops: a GPU's, the median; memory_bytes: the highest peak of a rank;
-    batch: sequences per step. None: the log doesn't say. other_batch: iterations left out, of another
-    batch than the run's.
+    halves: medians of the first and the second half of all iterations. warm_up: those left out at starts. tflops: a
+    GPU's, the median; memory_bytes: the highest peak of a rank; batch: sequences per step. None: the log doesn't say.
+    other_batch: iterations left out, of another batch than the run's.
     """
 
     framework: str
     kind: str
     values: Array
+    halves: tuple[float, float]
     warm_up: int
     tflops: float | None
     memory_bytes: float | None
@@ -110,6 +113,8 @@ class _Found:
     memory_bytes: float = 0.0
     batch: int | None = None
     other_batch: int = 0
+    starts: list[int] = field(default_factory=lambda: [0])
+    """How many steps came before each header."""
 
     def take(self, facts: dict[str, float], batch: int | None = None) -> None:
         """Keep an iteration's facts, if it is of that batch. Of ranks that report one step the slowest counts."""
@@ -137,7 +142,7 @@ class _Found:
             self.steps += 1
 
 
-def read_log(path: Path, run: Mapping[str, int] | None = None) -> RunLog:
+def read_log(path: Path, run: Mapping[str, Any] | None = None) -> RunLog:
     """Reads a training run's log.
 
     run: what is known of it, `batch` and what formats state; iterations of another batch are left out.
@@ -158,8 +163,10 @@ def read_log(path: Path, run: Mapping[str, int] | None = None) -> RunLog:
                 found[name].take(_facts(log_format.facts, piece), batch)
             if not pieces and log_format.anywhere:
                 found[name].take(_facts(log_format.anywhere, line))
+            if not pieces and any(pattern.search(line) for pattern in log_format.states):
+                found[name].starts.append(found[name].steps)
             if not pieces and run is not None:
-                _check_stated(f"{path}: line {number}", _facts(log_format.states, line), run)
+                _check_stated(f"{path}: line {number}", log_format.states, line, run)
             if pieces:
                 break
     best = max(formats, key=lambda name: (found[name].steps, found[name].other_batch))
@@ -178,20 +185,22 @@ def read_log(path: Path, run: Mapping[str, int] | None = None) -> RunLog:
         few += f" at global batch {batch}" if its.other_batch else ""
         raise InputError(f"{path}: a log of {best} with {few}; allowed: {LEAST_STEPS} or more")
     values = np.array([value for _, value in its.speed])
-    first = _first_steady(values)
+    steady = _steady(values, sorted({max(at - its.steps + len(values), 0) for at in its.starts}))
+    first = int(np.argmax(steady))
     return RunLog(
-        framework=best, kind=its.kind, values=values[first:], warm_up=first,
+        framework=best, kind=its.kind, values=values[steady], warm_up=int(np.sum(~steady)),
+        halves=(float(np.median(values[: len(values) // 2])), float(np.median(values[len(values) // 2 :]))),
         tflops=float(np.median(list(its.tflops)[min(first, len(its.tflops) - 1) :])) if its.tflops else None,
         memory_bytes=its.memory_bytes or None, other_batch=its.other_batch,
         batch=its.batch if batch is None or not its.other_batch else batch,
     )  # fmt: skip
 
 
-def _check_stated(where: str, stated: Mapping[str, float], run: Mapping[str, int]) -> None:
-    """Raises InputError if a log states a size that isn't the run's."""
-    for name, value in stated.items():
-        if value != run[name]:
-            raise InputError(f"{where} says {name} {value:.0f}, the run's is {run[name]}; allowed: a log of that run")
+def _check_stated(where: str, states: Iterable[re.Pattern[str]], line: str, run: Mapping[str, Any]) -> None:
+    """Raises InputError if a log states a size or a choice that isn't the run's; of None nothing is known."""
+    for name, value in (pair for pattern in states for m in pattern.finditer(line) for pair in m.groupdict().items()):
+        if run[name] is not None and value.lower() != str(run[name]).lower():
+            raise InputError(f"{where} says {name} {value}, the run's is {run[name]}; allowed: a log of that run")
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -200,14 +209,15 @@ def _lines(path: Path) -> Iterator[str]:
     What is over `LONGEST_LINE` in one line comes in pieces, so that no file takes more memory than that.
     """
     try:
-        with path.open("rb") as stream:
+        with opened(path) as stream:
             while data := stream.readline(LONGEST_LINE):
                 if b"\x00\x00\x00\x00" in data:
                     raise FileFormatError(f"{path}: has binary data; allowed: a log's text")
                 for part in data.decode("utf-8", errors="replace").split("\r"):
                     yield ESCAPES.sub("", part)
-    except OSError as error:
-        raise FileFormatError(f"{path}: can't be read: {error.strerror}") from None
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or "gzip packed it, and it is cut off or damaged"
+        raise FileFormatError(f"{path}: can't be read: {reason}") from None
 
 
 def _pieces(log_format: LogFormat, line: str) -> list[str]:
@@ -228,8 +238,14 @@ def _facts(patterns: Iterable[re.Pattern[str]], text: str) -> dict[str, float]:
     return out
 
 
-def _first_steady(values: Array) -> int:
-    """The index of the first iteration that is as the second half's are; at least three are left."""
-    usual = np.median(values[len(values) // 2 :])
-    steady = np.flatnonzero(np.abs(values / usual - 1.0) <= WARM)
-    return min(int(steady[0]) if len(steady) else 0, len(values) - LEAST_STEPS)
+def _steady(values: Array, starts: Iterable[int]) -> Bools:
+    """Whether each iteration counts: none up to the first, after every start, that is as the second half's are.
+
+    At least three count.
+    """
+    usual, counts = np.median(values[len(values) // 2 :]), np.ones(len(values), dtype=np.bool_)
+    for start, end in pairwise([*starts, len(values)]):
+        near = np.flatnonzero(np.abs(values[start:end] / usual - 1.0) <= WARM)
+        warm = int(near[0]) if len(near) else 0
+        counts[start : start + min(warm, int(counts.sum()) - LEAST_STEPS)] = False
+    return counts

@@ -140,7 +140,7 @@ def _log(record: Mapping[str, Any]) -> list[View]:
         bold(f"{record['log']}: {record['framework']}"),
         f"  {', '.join([speed, *more])}",
         f"  the median of {record['steps']:,} steady iterations (spread {record['spread']:.1%}); "
-        f"{record['warm_up']:,} before them are left out"
+        f"{record['warm_up']:,} before them {'is' if record['warm_up'] == 1 else 'are'} left out"
         + (f", and {record['other_batch']:,} of another global batch" if record["other_batch"] else ""),
     ]
 

@@ -5,6 +5,7 @@ The samples are written after what the frameworks' formatters print (`log_format
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -281,6 +282,16 @@ def saved_plan(folder: Path) -> Path:
         ("tensor-model-parallel size: 1", "tensor-model-parallel size: 2", "tp 2, the run's is 1"),
         ("HEAD", "  pipeline_model_parallel_size .................... 4\n", "pp 4, the run's is 1"),
         ("... 8192", "... 4096", "seq_len 4096, the run's is 8192"),
+        ("HEAD", "  num_layers ...................................... 16\n", "num_layers 16, the run's is 32"),
+        ("HEAD", "  hidden_size ..................................... 2048\n", "hidden 2048, the run's is 4096"),
+        ("HEAD", "  micro_batch_size ................................ 4\n", "micro_batch 4, the run's is 1"),
+        ("HEAD", "  recompute_granularity ........................... None\n", "recompute None, the run's is full"),
+        ("HEAD", "  recompute_granularity ........................... full\n", ""),
+        (
+            "HEAD",
+            "  use_distributed_optimizer ....................... False\n",
+            "shards_optimizer False, the run's is True",
+        ),
     ],
 )
 def test_what_a_log_of_megatron_states_must_be_the_run_s(tmp_path: Path, was: str, now: str, says: str) -> None:
@@ -290,6 +301,38 @@ def test_what_a_log_of_megatron_states_must_be_the_run_s(tmp_path: Path, was: st
     assert told.returncode == (2 if says else 0), told.stderr
     assert says in told.stderr
     assert told.stderr.count("\n") == bool(says)
+
+
+def test_a_packed_log_is_read_and_a_cut_one_refused_in_one_line(tmp_path: Path) -> None:
+    plain = written(tmp_path / "run.log", megatron)
+    packed = tmp_path / "run.log.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    assert read_log(packed).median == read_log(plain).median
+    packed.write_bytes(packed.read_bytes()[:-40])
+    with pytest.raises(FileFormatError, match=r"run.log.gz: can't be read: gzip packed it, and it is cut off"):
+        read_log(packed)
+
+
+def test_torchtitan_s_older_word_for_tokens_per_second_is_read(tmp_path: Path) -> None:
+    old = read_log(written(tmp_path / "run.log", lambda i, ms: torchtitan(i, ms).replace("tps: ", "wps: ")))
+    assert (old.kind, old.median) == ("tokens_per_s_per_gpu", read_log(written(tmp_path / "n.log", torchtitan)).median)
+
+
+def test_warm_up_after_a_second_header_does_not_count(tmp_path: Path) -> None:
+    plain = read_log(written(tmp_path / "run.log", megatron))
+    path = tmp_path / "run.log"
+    path.write_text(HEAD + path.read_text() + HEAD + path.read_text())
+    twice = read_log(path)
+    assert (twice.warm_up, len(twice.values)) == (2 * plain.warm_up, 2 * len(plain.values))
+    assert twice.slow_share == 0.0
+
+
+def test_a_log_with_two_paces_gives_no_row(tmp_path: Path) -> None:
+    log, row = written(tmp_path / "run.log", megatron, [4000.0] * 12 + [5000.0] * 12), tmp_path / "mine.csv"
+    refused = planner("observe", str(log), "--plan", str(saved_plan(tmp_path)), "--row", str(row))
+    assert refused.returncode == 2
+    assert "two paces" in refused.stderr
+    assert not row.exists()
 
 
 def test_a_log_of_another_framework_family_is_refused(tmp_path: Path) -> None:
