@@ -20,12 +20,13 @@ class Unstated:
     """Choices that a framework's measured run is taken to have made where it doesn't say.
 
     attention: the kernel. sequence_parallel: whether tensor ranks share what lies between products. zero: ZeRO stages
-    without pipeline stages, of which the first that fits counts.
+    without pipeline stages, of which the first that fits counts. fused_norm: whether norms are one kernel.
     """
 
     attention: Literal["unfused", "fused", "flash1", "flash2", "flash3"] = "flash3"
     sequence_parallel: bool = True
     zero: tuple[Literal[0, 1, 2, 3], ...] = (1,)
+    fused_norm: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@
   has under `[unstated]` |
 | sequence_parallel | where tp > 1 as the profile's `[unstated]`: on from Megatron-Core on, off before |
 | attention | the profile's `[unstated]`: fused softmax for Megatron-LM's, flash3 (cuDNN's kernel) after |
-| fused_norm | true |
+| fused_norm | the profile's `[unstated]`: no of Hugging Face's models, whose norms are several operations |
 | recompute | none where that is likelier to fit than not, else the least that is: selective, fine (of mixtures and
   latent attention, where the framework has it), full |
 | what no column has: a hybrid's state-spaces; a mixture's shared experts, dense layers, latent attention | the
@@ -104,7 +104,7 @@ def candidates(run: MeasuredRun, model: Transformer, framework: Framework) -> li
         "sequence_slices": run["seq_splits"] or 1, "dp_replicate": run["dp_replicate"] or 1,
         "precision": run["precision"],
         "attention": said(run, "attention") or run["attention"] or unstated.attention,
-        "fused_norm": run["fused_norm"] is not False,
+        "fused_norm": unstated.fused_norm if run["fused_norm"] is None else run["fused_norm"],
         "recompute_layers": run["recompute_layers"] or 0,
         "capacity_factor": float(said(run, "capacity") or 0.0),
         "dispatcher": said(run, "dispatcher") if framework.node_dispatch and said(run, "dispatcher") else "framework",

@@ -470,6 +470,18 @@ def test_what_a_run_leaves_unsaid_is_its_frameworks_profile_to_say(tmp_path, ref
         assert {(x["attention"], x["sequence_parallel"]) for x in layouts} == {(attention, spread)}
 
 
+def test_norms_of_hugging_faces_models_are_several_operations_unless_a_run_says_otherwise():
+    run = next(r for f in unseen_files() for r in read_runs(f) if r["source"] == "deepspeed-gist-a800")
+    model, said = load_model("llama-7b"), replace(run, cells={**run.cells, "fused_norm": True})
+    fused = {
+        (name, of["fused_norm"]): candidates(of, model, load_framework(name))[0]["fused_norm"]
+        for name in ("transformers", "transformers-deepspeed", "fsdp")
+        for of in (run, said)
+    }
+    assert [fused[name, None] for name in ("transformers", "transformers-deepspeed", "fsdp")] == [False, False, True]
+    assert all(fused[name, True] for name, _ in fused)
+
+
 @pytest.mark.parametrize(
     ("line", "field"),
     [("zero = []", "unstated.zero"), ("zero = [4]", "unstated.zero"), ('attention = "fast"', "unstated.attention")],
