@@ -21,13 +21,14 @@ GPUS = {
     "volta": "V100", "ada": "RTX A6000", "cdna2": "MI250X", "cdna3": "MI300X, MI325X", "cdna4": "MI355X",
 }  # fmt: skip
 BELIEVE = {
-    ("ampere", False): "within 5 % with Megatron-LM or FSDP; 10 % with DeepSpeed's ZeRO-3",
+    ("ampere", False): "within 5 % with Megatron-LM or FSDP; 10 % with DeepSpeed's ZeRO-3, though one publication took "
+    "1.4 times as long",
     (
         "hopper",
         False,
     ): "within 5 % with Megatron-Core, NeMo or FSDP; 12 % with torchtitan, OLMo-core or Pax; "
     "15 % on GH200; MaxText's 70B takes 10 to 25 % less; 20 % in fp8 outside NVIDIA's "
-    "recipes",
+    "recipes; on MareNostrum 5 1.3 times as long",
     ("blackwell", False): "within 10 %; torchtitan within 15 %; 1.5 times as long on B200 of limited power",
     ("blackwell-ultra", False): "within 10 %",
     ("volta", False): "within 20 %",
@@ -35,13 +36,14 @@ BELIEVE = {
     ("cdna2", False): "one publication: within 10 %",
     ("cdna3", False): "torchtitan and Primus within 20 %; fp8 by software of 2024: 1.2 to 1.9 times as long",
     ("cdna4", False): "Primus and NeMo within 15 %; Megatron-LM with dropout: expect 1.4 to 1.6 times as long",
-    ("cdna3", True): "one run, predicted too fast",
+    ("cdna3", True): "Primus: right to 23 % too fast",
     ("cdna4", True): "two runs of one model, predicted 1.3 to 1.4 times too long",
     ("ampere", True): "pre-training within 15 %; one fine-tuning took 2.5 times as long",
     (
         "hopper",
         True,
-    ): "with Megatron within 25 %; on AWS 1.4 to 1.9 times as long; where a trainer pads experts 2.4 to 3.9",
+    ): "with Megatron within 25 %; on AWS 1.4 to 1.9 times as long; where a trainer pads experts 2.4 to 3.9; "
+    "on real data up to 2.3",
     ("blackwell", True): "within 20 %",
     ("blackwell-ultra", True): "within 20 %; on AWS expect 1.2 to 1.7 times as long",
 }
