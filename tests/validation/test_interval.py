@@ -50,8 +50,8 @@ FIRST_PREDICTIONS = Path(__file__).parents[2] / "benchmarks" / "first_prediction
 def test_runs_lie_in_their_interval_as_often_as_it_says_when_they_are_first_predicted():
     """698 runs as they were predicted before anything was known of their publication, which has no part in it.
 
-    What they err more at first than later was estimated on them (`first` of spread.csv). Every set and every publication
-    alike: 24 of MareNostrum 5's 25 runs lie outside together. Each run alike, intervals of 70 % hold 64 %.
+    What they err more at first than later was estimated on them (`first` of spread.csv). Every set and every
+    publication alike: 24 of MareNostrum 5's 25 runs lie outside together. Each run alike, intervals of 70 % hold 64 %.
     """
     with FIRST_PREDICTIONS.open() as file:
         first = errors_in(list(csv.DictReader(file)))
