@@ -13,7 +13,14 @@ from planner.choices.choice import value_text
 from planner.choices.pipeline_layout import PipelineLayout, parse_pipeline_layout
 from planner.choices.table import CHOICES, DEGREES
 from planner.choices.training import adapter_rank, adapts
-from planner.costs.layer.expert_routing import FLEX, LARGEST_SERVER, MOST_RDMA_TOKENS, crowds_queues
+from planner.costs.layer.expert_routing import (
+    DEEPEP_RANKS,
+    FLEX,
+    LARGEST_SERVER,
+    MOST_RDMA_TOKENS,
+    crowds_queues,
+    lacks_deepep_settings,
+)
 from planner.costs.optimizer import offloaded_bytes
 from planner.costs.shapes import is_latent
 from planner.hardware import Cluster
@@ -100,6 +107,8 @@ def _dispatcher_rules(model: Transformer, cluster: Cluster, x: Layouts) -> Table
          flex & (cluster.accelerator.efficiency.name not in FLEX)),
         ("deepep does not run on racks of one NVLink domain (GB200, GB300); hybridep does",
          (x.dispatcher == Dispatcher.DEEPEP) & (cluster.gpus_per_node > LARGEST_SERVER)),
+        (f"deepep has settings for groups, ep * etp, of {', '.join(map(str, DEEPEP_RANKS))}",
+         (x.dispatcher == Dispatcher.DEEPEP) & lacks_deepep_settings(x)),
         (f"hybridep between NVLink domains takes micro-batches of fewer than {MOST_RDMA_TOKENS:,} tokens per rank: "
          "InfiniBand's queues end at 65,535 entries, and a token takes three",
          (x.dispatcher == Dispatcher.HYBRIDEP) & crowds_queues(cluster, model, x)),

@@ -102,6 +102,7 @@ RULES = [
     ({"dispatcher": "hybridep", "ep": 32, "micro_batch": 4}, ""),
     ({"dispatcher": "hybridep", "ep": 8, "micro_batch": 8}, ""),  # in one NVLink domain
     ({"dispatcher": "deepep", "ep": 32, "micro_batch": 8}, ""),
+    ({"dispatcher": "deepep", "model": "deepseek-v3", "dp": 256, "ep": 256}, "settings for groups, ep * etp, of 2, 4,"),
     ({"dispatcher": "deepep", "cluster": "gb200-nvl72"}, "deepep does not run on racks"),
     ({"dispatcher": "hybridep", "cluster": "gb200-nvl72", "micro_batch": 8}, ""),
     ({"dispatcher": "deepep", "cluster": "dgx-b300"}, ""),
@@ -183,6 +184,8 @@ def dispatcher(more=None, **asked):
         ({"cluster": "dgx-b300"}, "deepep"),
         ({"cluster": "gb300-nvl72"}, "hybridep"),
         ({"micro_batch": 8, "cluster": "gb200-nvl72"}, "hybridep"),  # within a rack
+        ({"model": "deepseek-v3", "dp": 256, "ep": 256}, "alltoall"),  # DeepEP has settings for up to 160
+        ({"model": "deepseek-v3", "dp": 256, "ep": 256, "framework": "megatron-core-deepep"}, "alltoall"),
         (
             {"micro_batch": 8, "cluster": "gb200-nvl72", "dp": 512, "ep": 128, "global_batch": 4096},
             "alltoall",

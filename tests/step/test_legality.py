@@ -118,6 +118,8 @@ def broken_rules(model, cluster, x, given) -> dict[str, bool]:
         and not (x.ep == x.tp > 1 and x.etp == 1 and not x.sequence_parallel),
         "capacity_factor needs": (flex or ppmoe) and x.capacity_factor > 0,
         "deepep and hybridep run on": flex and cluster.accelerator.efficiency.name == "volta",
+        "deepep has settings": x.dispatcher == Dispatcher.DEEPEP and x.ep * x.etp > 1
+        and x.ep * x.etp not in {2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 144, 160},
         "deepep does not run": x.dispatcher == Dispatcher.DEEPEP and cluster.gpus_per_node > 8,
         "hybridep between": x.dispatcher == Dispatcher.HYBRIDEP and not lies_on_one_node(x, cluster.gpus_per_node)
         and x.micro_batch * tokens / (x.cp * shared) * 3 >= 65_535,

@@ -16,6 +16,8 @@ from planner.models import Transformer, mix
 
 FLEX, LARGEST_SERVER = ("ampere", "hopper", "blackwell", "blackwell-ultra"), 8
 """GPUs and servers on which the flex dispatcher runs (Megatron-Bridge, training/flex_dispatcher_backend.py)."""
+DEEPEP_RANKS = (2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 144, 160)
+"""Sizes of a group, ep * etp, that DeepEP has settings for (deep_ep/buffer.py, get_dispatch_config)."""
 FLEX_BY_DEFAULT = ("hopper", "blackwell", "blackwell-ultra")
 """GPUs on which most public recipes of mixtures use it (the profile's source of flex_dispatch counts them)."""
 MOST_RDMA_TOKENS = 21_845  # 3 * 21,845 + 1 is 65,536
@@ -123,20 +125,26 @@ def crowds_queues(cluster: Cluster, model: Transformer, x: Layouts) -> Bools:
     return many & (x.ep > members_in_node(node_ranks(cluster, x.gpus), x.ep, x.etp)) if np.any(many) else many
 
 
+def lacks_deepep_settings(x: Layouts) -> Bools:
+    """Where a group of several ranks has a size that DeepEP stops at."""
+    return np.asarray((x.ep * x.etp > 1) & ~np.isin(x.ep * x.etp, DEEPEP_RANKS))
+
+
 def dispatchers(case: Case) -> Ints:
     """Each layout's dispatcher: the named one, else the framework's, none of them FRAMEWORK.
 
     A framework with the flex dispatcher takes it on Hopper and Blackwell, where ranks exchange tokens at all: DeepEP on
     servers, HybridEP in racks of one NVLink domain. It stays a plain all-to-all where HybridEP's queues are too short,
-    GPUs can't start sends over the network, or tokens are dropped.
+    DeepEP has no settings for the group, GPUs can't start sends over the network, or tokens are dropped.
     """
     x, framework, server = case.layouts, case.framework, case.cluster.gpus_per_node <= LARGEST_SERVER
     usual = Dispatcher.DEEPEP if server else Dispatcher.HYBRIDEP
-    own: Any = usual if framework.node_dispatch else Dispatcher.ALLTOALL
+    unset = server & lacks_deepep_settings(x)
+    own: Any = np.where(unset, Dispatcher.ALLTOALL, usual) if framework.node_dispatch else Dispatcher.ALLTOALL
     gpu, network = case.cluster.accelerator.efficiency.name, case.cluster.network
     if framework.flex_dispatch and network.device_sends and gpu in FLEX_BY_DEFAULT:
         crowded = False if server else crowds_queues(case.cluster, case.model, x)
-        own = np.where((x.ep > 1) & (x.capacity_factor == 0.0) & ~np.asarray(crowded), usual, own)
+        own = np.where((x.ep > 1) & (x.capacity_factor == 0.0) & ~np.asarray(crowded) & ~unset, usual, own)
     return np.asarray(np.where(x.dispatcher == Dispatcher.FRAMEWORK, own, x.dispatcher))
 
 
