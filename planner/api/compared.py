@@ -11,13 +11,14 @@ from planner.api.existing_run import run_of_megatron
 from planner.api.frameworks import layout_under
 from planner.base.errors import FileFormatError
 from planner.imports.names import megatron_arguments
+from planner.models.flops import mfu_text
 from planner.plan_file import read_plan
 from planner.report.difference import difference_record, plans_view
 from planner.report.imported import OF_IT, left_out_lines
 from planner.report.plots import draw_layouts, draw_rows
 from planner.report.records import estimate_record
 from planner.report.simulations import comparison_record, comparison_view, split_record, split_view
-from planner.report.tables import chance_text, layout_text, mfu_text, question_title
+from planner.report.tables import chance_text, layout_text, question_title
 from planner.search.compare import compare
 from planner.search.stage_split import stage_split
 from planner.setup import Setup

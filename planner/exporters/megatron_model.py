@@ -140,6 +140,7 @@ def _experts(m: Transformer, grouped: bool, dispatcher: str) -> Arguments:
         (True, "--moe-ffn-hidden-size", m.moe_ffn),
         (True, "--moe-token-dispatcher-type", "alltoall" if dispatcher == "alltoall" else "flex"),
         (dispatcher == "deepep", "--moe-enable-deepep"),
+        (dispatcher != "alltoall", "--moe-router-dtype", "fp32"),  # the only probabilities that it takes
         (dispatcher == "hybridep", "--moe-flex-dispatcher-backend", dispatcher),
         (grouped, "--moe-grouped-gemm"),
         (m.moe_latent, "--moe-latent-size", m.moe_latent),

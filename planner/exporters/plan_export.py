@@ -17,6 +17,7 @@ from planner.exporters.target import Job, Nearest, Target
 from planner.exporters.torchtitan import Torchtitan
 from planner.exporters.torchtitan_toml import TorchtitanToml
 from planner.layouts import Layouts
+from planner.models.flops import mfu_text
 from planner.plan_file import SavedPlan
 from planner.question import one_layout
 from planner.setup import Setup
@@ -141,5 +142,6 @@ def _predicted(setup: Setup, layouts: Layouts, record: Mapping[str, Any]) -> tup
     else:
         found = timed_estimate(setup, layouts)
         step, mfu, memory = float(found.step_time_s[0]), float(found.mfu[0]), float(found.memory_bytes[0]) / GIB
-    text = f"{format_seconds(step)} per step, MFU {mfu:.1%}, {memory:.1f} of {capacity / GIB:.1f} GiB per GPU."
+    held = f"{memory:.1f} of {capacity / GIB:.1f} GiB per GPU."
+    text = f"{format_seconds(step)} per step, {mfu_text(mfu, setup.model)}, {held}"
     return text, memory * GIB <= capacity

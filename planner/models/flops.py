@@ -104,6 +104,25 @@ def causal_share(m: Transformer) -> Any:
     return (n + 3.0 * (forward["attention_scores"] + forward["attention_values"])) / whole
 
 
+VISIBLE = 0.9995
+"""Share of the counted FLOP that a causal model has, under which it is said: above, both MFU are written alike."""
+
+
+def shown_mfu(m: Transformer) -> tuple[str, float]:
+    """The name of the MFU that is shown first, and its share of that by PaLM's convention.
+
+    PaLM's convention counts attention whole. The MFU of what causal attention computes is shown first.
+    """
+    share = float(causal_share(m))
+    return ("causal MFU", share) if share < VISIBLE else ("MFU", 1.0)
+
+
+def mfu_text(mfu: float, m: Transformer) -> str:
+    """The MFU that is shown first; after a causal one, that with whole attention."""
+    name, share = shown_mfu(m)
+    return f"{name} {mfu * share:.1%}" + (f" ({mfu:.1%} with whole attention)" if share < 1.0 else "")
+
+
 def step_flops(m: Transformer, sequences: Any, convention: str = "palm", *, recompute: Any = False) -> Any:
     """FLOP of a step of `sequences`, forward and backward, by the way of counting that `convention` names.
 

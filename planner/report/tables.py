@@ -13,7 +13,8 @@ from planner.base import records
 from planner.base.units import GIB, TERA, format_bytes, format_seconds, gpus_text
 from planner.choices.choice import Choice
 from planner.choices.table import CHOICES, usual
-from planner.models import Transformer, flops
+from planner.models import Transformer
+from planner.models.flops import mfu_text, shown_mfu
 from planner.report.plain_table import View, bold, plain_table, stacked
 from planner.schedules import get_schedule
 from planner.search.found import largest_part
@@ -259,22 +260,3 @@ def closing_lines(assumed: Sequence[str], accuracy: str = "") -> list[str]:
     if accuracy:
         lines += ["", f"How accurate: {accuracy}"]
     return lines
-
-
-VISIBLE = 0.9995
-"""Share of the counted FLOP that a causal model has, under which it is said: above, both MFU are written alike."""
-
-
-def shown_mfu(model: Transformer) -> tuple[str, float]:
-    """The name of the MFU that is shown first, and its share of that by PaLM's convention.
-
-    PaLM's convention counts attention whole. The MFU of what causal attention computes is shown first.
-    """
-    share = float(flops.causal_share(model))
-    return ("causal MFU", share) if share < VISIBLE else ("MFU", 1.0)
-
-
-def mfu_text(mfu: float, model: Transformer) -> str:
-    """The MFU that is shown first; after a causal one, that with whole attention."""
-    name, share = shown_mfu(model)
-    return f"{name} {mfu * share:.1%}" + (f" ({mfu:.1%} with whole attention)" if share < 1.0 else "")

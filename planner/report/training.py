@@ -8,9 +8,10 @@ from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from planner.base.units import DAY, HOUR, KWH, MINUTE, format_bytes, format_seconds, format_span, gpus_text
+from planner.models.flops import mfu_text, shown_mfu
 from planner.report.plain_table import View, bold, plain_table, stacked
 from planner.report.records import estimate_record
-from planner.report.tables import layout_text, mfu_text, shown_mfu
+from planner.report.tables import layout_text
 
 if TYPE_CHECKING:
     from planner.models import Transformer

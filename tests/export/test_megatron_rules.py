@@ -11,7 +11,7 @@ from planner.base.units import format_seconds
 from planner.choices.training import read_training
 from planner.exporters.megatron_model import model_arguments, model_notes
 from planner.imports.megatron import megatron_run
-from planner.layouts import GradDtype, OptimizerKind, Precision, Recompute, Split
+from planner.layouts import Dispatcher, GradDtype, OptimizerKind, Precision, Recompute, Split
 from planner.models import load_model, model_names
 from planner.step.timeline.timed import timed_estimate
 from tests.export.test_frameworks import arguments, export, names, plan, value
@@ -171,6 +171,7 @@ def written(model: str) -> dict[str, tuple[str, ...]]:
 
 
 ROUTERS = {
+    "gpt-oss-20b": {"dtype": "fp32", "load-balancing-type": "aux_loss"},
     "mixtral-8x7b": {"load-balancing-type": "aux_loss"},
     "deepseek-v3": {"score-function": "sigmoid", "enable-expert-bias": None, "topk-scaling-factor": "2.5",
                     "num-groups": "8", "group-topk": "4", "load-balancing-type": "seq_aux_loss"},
@@ -211,6 +212,7 @@ def test_a_window_has_the_token_itself_beside_those_before_it():
         ("gemma2-9b", "--quick-geglu", "caps on scores and logits"),
         ("gemma3-27b", "--quick-geglu", "norms behind each block"),
         ("gemma-2b", "--quick-geglu", "scaled embeddings"),
+        ("opt-6.7b", "--num-layers", "its activation, ReLU"),  # Metaseq's; arguments.py has GELU and squared ReLU
     ],
 )
 def test_traits_are_written_or_said_to_be_lost(model, argument, lost):
@@ -218,6 +220,23 @@ def test_traits_are_written_or_said_to_be_lost(model, argument, lost):
     assert "--swiglu" not in written(model) or "gemma" not in model
     notes = [note for note in model_notes(load_model(model)) if "no argument for it" in note]
     assert [lost in note for note in notes] == ([] if lost is None else [True])
+
+
+def test_norms_are_the_models_own():
+    """transformers, modeling_cohere.py: CohereLayerNorm subtracts the mean and has no bias."""
+    assert written("command-r")["--normalization"] == ("LayerNorm",)
+    assert any("norms without bias" in note for note in model_notes(load_model("command-r")))
+    assert written("llama3-8b")["--normalization"] == ("RMSNorm",)
+
+
+def test_flex_dispatchers_take_probabilities_in_fp32():
+    """token_dispatcher.py: "DeepEP only supports float32 probs, please set --moe-router-dtype=fp32"."""
+    own = replace(load_model("mixtral-8x7b"), name="mine")
+    deepep = plan(own, dp=16, ep=8, framework="megatron-core-deepep")
+    assert value(export("megatron", deepep).text, "--moe-router-dtype") == "fp32"
+    assert bridge(deepep)["model.moe_router_dtype"] == '"fp32"'
+    plain = plan(own, dp=16, ep=8, dispatcher=Dispatcher.ALLTOALL)
+    assert value(export("megatron", plain).text, "--moe-router-dtype") is None
 
 
 def test_a_mixture_of_ones_own_is_balanced_and_its_routing_said_to_be_unknown():

@@ -9,10 +9,11 @@ import numpy as np
 
 from planner.base.units import GIB, gpus_text
 from planner.models import counts
+from planner.models.flops import shown_mfu
 from planner.report.html.timelines import packed, timeline_record
 from planner.report.plan_report import Curve, PlanReport, shown_layouts
 from planner.report.records import estimate_record, figure_sources
-from planner.report.tables import PARTS, chance_text, counted_lines, layout_text, reason_lines, shown_mfu
+from planner.report.tables import PARTS, chance_text, counted_lines, layout_text, reason_lines
 from planner.report.training import finite, goal_lines, taken_by
 
 if TYPE_CHECKING:
