@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 from math import lcm
 from typing import TYPE_CHECKING, Any
 
-from planner.base.errors import ArgumentError, InputError
+from planner.base.errors import ArgumentError, InputError, shown
 from planner.base.units import GIB, MEGA, MONTH
 from planner.choices.choice import LARGEST, flag, real, whole, word
 from planner.choices.pipeline_layout import parse_pipeline_layout
@@ -163,6 +163,8 @@ def what_is_fixed(*, allow_offload: bool = False, allow_async: bool = False, **c
     shared = tuple((name, CHOICES[name].coded(value)) for name, value in given.items() if value is not None)
     check_share(dict(shared), allow_offload, "allow_offload")
     for name, values in choices.items():
+        if values == []:
+            raise InputError(f"{name} is []; allowed: one value or several, or None for any")
         coded = [CHOICES[name].coded(value) for value in _several(values)]
         if name == "schedule":
             coded = [get_schedule(schedule).name for schedule in coded]
@@ -207,9 +209,9 @@ def careful(
             memory * safe_share(real("fit_chance", fit_chance, least=0.01, most=0.999), bool(unmeasured(kinds)))
         )
     if headroom_gib is not None:
-        rooms.append(memory - GIB * real("headroom", headroom_gib, least=0.0, most=0.99 * memory / GIB))
+        rooms.append(memory - GIB * real("headroom_gib", headroom_gib, least=0.0, most=0.99 * memory / GIB))
     if max_memory_gib is not None:
-        rooms.append(GIB * real("max_memory", max_memory_gib, least=0.001, most=memory / GIB))
+        rooms.append(GIB * real("max_memory_gib", max_memory_gib, least=0.001, most=memory / GIB))
     accelerator = replace(setup.cluster.accelerator, room_bytes=min(rooms))
     fixed = what_is_fixed(**choices)
     named = [get_schedule(name) for name in fixed.schedule or ()]
@@ -222,6 +224,8 @@ def careful(
         if fixed.pipelined or any(CHOICES[name].pipelined for name in fixed.settled):
             has.pop("pp", None)  # a schedule or virtual stages mean a pipeline
         fixed = replace(fixed, **{name: values for name, values in has.items() if values})
+    if isinstance(exclude, str):
+        raise InputError(f"exclude is {shown(exclude)}; allowed: several in a list, such as ['tp=8', 'schedule=zb-*']")
     for text in exclude or ():
         fixed = without(fixed, text)
     return replace(setup, cluster=replace(setup.cluster, accelerator=accelerator)), fixed
@@ -281,6 +285,8 @@ def largest_question(
 
 def _check_names(choices: Mapping[str, Any], known: Iterable[str] = CHOICES, more: Iterable[str] = ()) -> None:
     """Raises ArgumentError if a choice is unknown."""
+    if "batch_tokens" in choices:
+        raise ArgumentError("batch_tokens is the command line's; allowed: batch, in sequences per step")
     if unknown := [name for name in choices if name not in known]:
         raise ArgumentError(f"{unknown[0]} is no choice; there are {', '.join((*known, *more))}")
 

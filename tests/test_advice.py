@@ -118,9 +118,9 @@ def test_memory_that_a_layout_may_take(said, room_gib):
     ("said", "message"),
     [
         ({"fit_chance": 1.0}, "fit_chance is 1.0; allowed: a number from 0.01 to 0.999"),
-        ({"headroom_gib": 80.0}, "headroom is 80.0; allowed: a number from 0 to 78.3981"),
-        ({"max_memory_gib": 81}, "max_memory is 81; allowed: a number from 0.001 to 79.19"),
-        ({"max_memory_gib": "many"}, "max_memory is 'many'"),
+        ({"headroom_gib": 80.0}, "headroom_gib is 80.0; allowed: a number from 0 to 78.3981"),
+        ({"max_memory_gib": 81}, "max_memory_gib is 81; allowed: a number from 0.001 to 79.19"),
+        ({"max_memory_gib": "many"}, "max_memory_gib is 'many'"),
         ({"any_framework": 1}, "any_framework is 1"),
     ],
 )

@@ -136,7 +136,7 @@ class Model:
         kv_heads: int | None = None,
         experts: int = 0,
         top_k: int = 0,
-        name: str = "",
+        name: str = "own",
     ) -> Model:
         """A model of one's own by sizes; its family (gpt, llama, nemotron, moe, hybrid) says norms, gating, positions.
 
@@ -212,6 +212,10 @@ class Cluster:
     def __init__(
         self, name: str | os.PathLike[str], *, network: str | None = None, figures: Mapping[str, float] | None = None
     ) -> None:
+        if not isinstance(figures, Mapping | None):
+            raise InputError(
+                f"figures is {figures!r}; allowed: numbers by name, such as {{'accelerator.memory_gib': 141}}"
+            )
         link = None if network is None else _name("network", network)
         profile = hardware.changed_cluster(_name("cluster", name), figures or {}, network=link)
         object.__setattr__(self, "profile", profile)

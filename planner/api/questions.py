@@ -17,7 +17,7 @@ from planner.api.inputs import Cluster, ClusterLike, Model, ModelLike, profile_o
 from planner.api.layout_estimate import LayoutEstimate
 from planner.api.plan import Plan
 from planner.api.training import Given
-from planner.base.errors import InputError
+from planner.base.errors import InputError, shown
 from planner.choices.choice import tokens
 from planner.question import batch_or_usual, whole
 from planner.training_time.goal import Goal, goal
@@ -120,12 +120,25 @@ def compare(
         return compare_schedules(setup, global_batch=whole("batch", batch), **layout)
     if layout or isinstance(first, Model) or isinstance(second, Cluster):
         raise InputError("batch is missing; allowed: a model, a cluster and a batch, or the files of two plans")
+    for name, value in (("first", first), ("second", second)):
+        if not isinstance(value, str | os.PathLike):
+            raise InputError(
+                f"{name} is of type {type(value).__name__}; allowed: a plan's file, as Plan.save writes it"
+            )
     return compare_plans(Path(first), Path(second), framework=framework)
 
 
 def why(plan: Plan, wanted: str) -> Answer:
     """Why a plan's best isn't otherwise, such as "tp=8,recompute=full". Raises as `Plan.why`."""
-    return plan.why(wanted)
+    known: Plan = _found(plan, Plan)
+    return known.why(wanted)
+
+
+def _found(plan: Any, *kinds: type) -> Any:
+    """The plan. Raises InputError if it is something else."""
+    if not isinstance(plan, kinds):
+        raise InputError(f"plan is {shown(plan)}; allowed: {' or '.join(x.__name__ for x in kinds)}, not its file")
+    return plan
 
 
 def sweep(
@@ -162,4 +175,4 @@ def sweep(
 
 def export(plan: Plan | LayoutEstimate, to: str, path: str | os.PathLike[str] | None = None) -> Export:
     """A plan's best layout, or a layout, as a framework's own file. Raises as `LayoutEstimate.export`."""
-    return (plan.best if isinstance(plan, Plan) else plan).export(to, path)
+    return (plan.best if isinstance(plan, Plan) else _found(plan, Plan, LayoutEstimate)).export(to, path)

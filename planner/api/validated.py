@@ -141,6 +141,8 @@ def validate(
         FileFormatError: A file can't be read, parsed or validated.
     """
     named = [files] if isinstance(files, str | os.PathLike) else files
+    if not isinstance(named, Sequence):
+        raise InputError(f"files is {named!r}; allowed: a CSV file of measured runs, or several")
     paths = [Path(file) for file in named] or shipped_files()
     runs = runs_of(paths)
     folder, own_runs = (None if path is None else Path(path) for path in (profiles, anchor))

@@ -50,16 +50,18 @@ def parse_wanted(text: str) -> dict[str, Any]:
     for an unknown choice, with the nearest.
     """
     known = [name for name in CHOICES if name != "global_batch"]
+    if not isinstance(text, str):
+        raise InputError(f"why is {shown(text)}; allowed: choices with values, such as 'tp=8,pp=1'")
     out: dict[str, Any] = {}
     for part in text.split(","):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not name or not value:
-            raise InputError(f"--why is {shown(text)}; allowed: choices with values, such as tp=8,pp=1")
+            raise InputError(f"why is {shown(text)}; allowed: choices with values, such as tp=8,pp=1")
         key = called(name)
         if key not in known:
             raise UnknownNameError("choice of a layout", name, known)
         if key in out:
-            raise InputError(f"--why has {key} twice; allowed: once")
+            raise InputError(f"why has {key} twice; allowed: once")
         out[key] = _value(CHOICES[key], value.lower())
     return out
 
@@ -70,7 +72,7 @@ def _value(choice: Choice, value: str) -> Any:
         return get_schedule(value).name
     if choice.kind is str and not choice.codec:
         raise InputError(
-            f"--why has {choice.name}, which no search chooses; allowed: other choices, such as layer_split=ends"
+            f"why has {choice.name}, which no search chooses; allowed: other choices, such as layer_split=ends"
         )
     if choice.kind is bool:
         return flag(choice.name, switch(value))
@@ -80,9 +82,9 @@ def _value(choice: Choice, value: str) -> Any:
         try:
             return choice.coded(float(value))
         except ValueError:
-            raise InputError(f"--why has {choice.name} {shown(value)}; allowed: {choice.allowed}") from None
+            raise InputError(f"why has {choice.name} {shown(value)}; allowed: {choice.allowed}") from None
     if not (value.isdecimal() and value.isascii() and len(value) <= 7 and choice.least <= int(value) <= choice.most):
-        raise InputError(f"--why has {choice.name} {shown(value)}; allowed: {choice.allowed}")
+        raise InputError(f"why has {choice.name} {shown(value)}; allowed: {choice.allowed}")
     return int(value)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from planner.base.checks import CheckedTable, named, optional
-from planner.base.errors import InputError, UnknownNameError
+from planner.base.errors import InputError, UnknownNameError, shown
 from planner.base.files import read_toml, validate
 from planner.base.units import GIGA, HOUR, MINUTE
 from planner.hardware import Cluster
@@ -70,7 +70,7 @@ class Assumptions:
     def check_cost(self, most: float | None, accelerator: str) -> None:
         """Raises InputError if a cost is a limit where nobody knows the accelerator's price."""
         if most is not None and self.prices.price_per_hour is None:
-            raise InputError(f"max-cost is {most:g}, but {accelerator} has no price; give --price")
+            raise InputError(f"max_cost is {most:g}, but {accelerator} has no price; give --price (price_usd_per_hour)")
 
     def storage(self, parameters: float) -> Storage:
         """A checkpoint of so many trained parameters and where it goes."""
@@ -92,7 +92,10 @@ def assume(cluster: Cluster, given: Mapping[str, float | None] | None = None) ->
     Raises UnknownNameError for an unknown name; InputError for a figure out of its range: it
     names the option, the value and what is allowed.
     """
-    given = given or {}
+    if not isinstance(given := given or {}, Mapping):
+        raise InputError(
+            f"given is {shown(given)}; allowed: assumptions by name, such as {{'price_usd_per_hour': 2.0}}"
+        )
     for name in given:
         if name not in _shipped():
             raise UnknownNameError("assumption", name, [*_shipped()])
@@ -104,8 +107,11 @@ def assume(cluster: Cluster, given: Mapping[str, float | None] | None = None) ->
     figures = {}
     for name, entry in _shipped().items():
         own = given.get(name)
-        if own is not None and not entry.low <= own <= entry.high:
-            raise InputError(f"{entry.option} is {own:g}; allowed: {entry.low:g} to {entry.high:g} {entry.unit}")
+        number = isinstance(own, int | float) and not isinstance(own, bool)
+        if own is not None and not (number and entry.low <= own <= entry.high):
+            said = f"{own:g}" if number else shown(own)
+            allowed = f"{entry.low:g} to {entry.high:g} {entry.unit} ({name})"
+            raise InputError(f"{entry.option} is {said}; allowed: {allowed}")
         value = own if own is not None else profile.get(name, entry.value)
         source = "given" if own is not None else entry.source
         if value is None:

@@ -62,7 +62,7 @@ def fewest(
 
     Raises InputError if days or max_cost is not above 0; LayoutError if nothing fits on as many as `most`.
     """
-    for name, value in (("days", days), ("max-cost", max_cost)):
+    for name, value in (("days", days), ("max_cost", max_cost)):
         if value is not None and not 0 < value < float("inf"):
             raise InputError(f"{name} is {value:g}; allowed: above 0")
     tried: dict[int, TrainingPlan | None] = {}

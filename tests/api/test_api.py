@@ -262,6 +262,36 @@ BAD = [
     (lambda: estimate("llama-13b", "selene", batch=8, sequence_parallel="yes"), "sequence_parallel is 'yes'"),
     (lambda: simulate("llama-13b", "selene", batch=8, schedule="1f2b"), "1f1b"),
     (lambda: simulate("llama-13b", "selene", batch=8, schedule_file="nothing.csv"), "nothing.csv"),
+    (
+        lambda: time("gpt2", "dgx-h100", gpus=8, given={"price_usd_per_hour": "2"}),
+        "--price is '2'; allowed: 0 to 1e+06 USD per GPU-hour (price_usd_per_hour)",
+    ),
+    (lambda: time("gpt2", "dgx-h100", gpus=8, given=5), "given is 5; allowed: assumptions by name"),
+    (
+        lambda: planner.export("plan.json", to="megatron"),
+        "plan is 'plan.json'; allowed: Plan or LayoutEstimate, not its",
+    ),
+    (lambda: planner.why("plan.json", "tp=8"), "plan is 'plan.json'; allowed: Plan, not its file"),
+    (lambda: planner.recommend("gpt2", "dgx-h100", gpus=8, batch=64, pp=1, dp=8).why(5), "why is 5; allowed: choices"),
+    (
+        lambda: planner.compare(Model("gpt2").transformer, "b.json"),
+        "first is of type Transformer; allowed: a plan's file",
+    ),
+    (lambda: Cluster("dgx-h100", figures=[1]), "figures is [1]; allowed: numbers by name"),
+    (lambda: planner.validate(5), "files is 5; allowed: a CSV file"),
+    (
+        lambda: recommend("gpt2", "dgx-h100", gpus=8, batch_tokens="4M"),
+        "batch_tokens is the command line's; allowed: batch",
+    ),
+    (
+        lambda: recommend("gpt2", "dgx-h100", gpus=8, batch=64, tp=[]),
+        "tp is []; allowed: one value or several, or None",
+    ),
+    (
+        lambda: recommend("gpt2", "dgx-h100", gpus=8, batch=64, exclude="tp=8"),
+        "exclude is 'tp=8'; allowed: several in a",
+    ),
+    (lambda: Model.of_shape(family="gpt", layers=2, hidden=65, ffn=8, heads=2, vocab=9, seq_len=8), "own"),
     (lambda: Model.of_shape(family="llama", layers=2.5, hidden=8, ffn=8, heads=2, vocab=9, seq_len=8), "layers is 2.5"),
 ]
 

@@ -198,7 +198,7 @@ BAD = [
     ([*TIME, "--restart-minutes", "-1"], "--restart-minutes is -1"),
     ([*TIME, "--checkpoint-bytes", "0"], "--checkpoint-bytes is 0"),
     ([*TIME, "--storage-gbyte-per-s", "0"], "--storage-gbyte-per-s is 0"),
-    ([*TIME, "--price", "-1"], "--price is -1"),
+    ([*TIME, "--price", "-1"], "--price is -1; allowed: 0 to 1e+06 USD per GPU-hour (price_usd_per_hour)"),
     ([*TIME, "--power-w", "nan"], "--power-w is nan"),
     ([*TIME, "--site-factor", "0.5"], "--site-factor is 0.5"),
     ([*TIME, "--loss-law", "chinchilla"], "hoffmann-2022"),
