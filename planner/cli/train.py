@@ -17,7 +17,7 @@ from planner.cli import completion as complete
 from planner.cli.choices import replaces
 from planner.cli.process import keep_freed_memory, share_processors, started_by_mpirun
 from planner.cli.train_outcome import finish
-from planner.cli.train_plan import Choices, make_training, read_plan
+from planner.cli.train_plan import Choices, check_layers, make_training, read_plan
 from planner.cli.unfold import unfolded
 
 if TYPE_CHECKING:
@@ -47,7 +47,9 @@ def command(
     *,
     choices: Choices,
     instead: dict[str, Any],
-    slices: Annotated[int | None, typer.Option(min=1, help="Of a sequence, instead of the plan's.")] = None,
+    slices: Annotated[
+        int | None, typer.Option("--sequence-slices", "--slices", min=1, help="Of a sequence, instead of the plan's.")
+    ] = None,
     engine: Annotated[str | None, typer.Option(help="serial (default), mpi (default under mpirun) or nccl.")] = None,
     device: Annotated[str, typer.Option(help="cpu or gpu.")] = "cpu",
     optimizer: Annotated[str, typer.Option(help="adamw, adam or sgd.")] = "adamw",
@@ -70,15 +72,18 @@ def command(
 
     def prepare() -> Training:
         for option, value in (("--learning-rate", learning_rate), ("--clip", choices.clip)):
-            real(option, value, least=0.0, most=1e30)  # nan and infinity pass the option parser's range
+            real(option, value or 0.0, least=0.0, most=1e30)  # nan and infinity pass the option parser's range
         if trace is not None:
             check_writable(trace)
         shape, row = read_plan(plan, model)
-        row |= _given(instead | {"sequence_slices": slices})
-        return make_training(
+        given = _given(instead | {"sequence_slices": slices})
+        row |= given
+        training = make_training(
             shape, row, choices, instead["micro_batch"], optimizer=optimizer, learning_rate=learning_rate,
             checkpoint=checkpoint, checkpoint_every=checkpoint_every, noise_every=10 if noise_scale else 0,
         )  # fmt: skip
+        check_layers(training.task, row, given)
+        return training
 
     _run(engine, device, choices.precision, prepare, trace, json)
 
@@ -169,10 +174,9 @@ def _reporter(training: Training, quiet: bool) -> Any:
             return
         nonlocal begun
         if not begun:
-            left_s = progress.time_s * (training.steps - progress.step)
-            print(
-                f"{size}; about {format_seconds(left_s)} to step {training.steps:,} (--scale, --steps)", file=sys.stderr
-            )
+            left = training.steps - progress.step
+            how_long = f"; about {format_seconds(progress.time_s * left)} to step {training.steps:,} (--scale, --steps)"
+            print(f"{size}{how_long if left else ''}", file=sys.stderr)
             begun = True
         last = progress.step == training.steps
         if terminal or last or progress.step % max(training.steps // 10, 1) == 0:

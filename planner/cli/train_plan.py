@@ -10,6 +10,7 @@ import typer
 
 from planner.base.errors import InputError, LayoutError
 from planner.base.units import GIB
+from planner.choices.table import CHOICES
 
 if TYPE_CHECKING:
     from planner.models import Transformer
@@ -36,7 +37,9 @@ class Choices:
     micro_batches: Annotated[int | None, typer.Option(min=1, help="Of a step, instead of the plan's.")] = None
     precision: Annotated[str, typer.Option(help="fp16 (with a loss scale; not under mpi), fp32 or fp64.")] = "fp32"
     text: Annotated[Path | None, typer.Option(help="Text to train on; by default Python's own sources.")] = None
-    clip: Annotated[float, typer.Option(min=0.0, help="Largest norm of the gradient, 0 for none.")] = 1.0
+    clip: Annotated[
+        float | None, typer.Option(min=0.0, help="Largest norm of the gradient, 0 for none. Default: 1.")
+    ] = None
     seed: Annotated[int, typer.Option(help="Seed of the weights and of the data.", min=0)] = 0
     allow_async: Annotated[bool, typer.Option(help="Allow schedules that take gradients at older weights.")] = False
 
@@ -73,6 +76,11 @@ def make_training(
             f"schedule {schedule.name} is asynchronous: gradients are taken at older weights; "
             "allow it with --allow-async"
         )
+    if not schedule.synchronous and choices.clip:
+        raise InputError(
+            f"--clip is {choices.clip:g} with schedule {schedule.name}; allowed: 0, for a pipeline that is never "
+            "drained has no norm of the whole gradient"
+        )
     if (ranks := row["dp"] * row["tp"] * row["pp"] * row["cp"]) > MOST_RANKS:
         raise LayoutError(
             f"dp {row['dp']}, tp {row['tp']}, pp {row['pp']} and cp {row['cp']} make {ranks} ranks; "
@@ -104,6 +112,23 @@ def make_training(
         staleness=STALENESS[schedule.name],
         updates_behind=lambda rank, micro_batch: int(schedule.updates_behind(pipe, rank, micro_batch)),
     )
+
+
+def check_layers(task: Task, row: dict[str, Any], given: dict[str, Any]) -> None:
+    """Raises LayoutError if a number of layers that was asked for isn't legal for the model that is trained."""
+    from planner.hardware import load_cluster
+    from planner.layouts import Layouts
+    from planner.step.legality import rules
+
+    asked = tuple(name for name in ("offload_layers", "recompute_layers") if given.get(name))
+    if not asked:
+        return
+    own = row | {"layer_split": "even", "pipeline_layout": ""}
+    layouts = Layouts.of(**{name: CHOICES[name].coded(value) for name, value in own.items()})
+    for rule in rules(task.model, load_cluster("workstation-cpu"), layouts):
+        if rule.text.startswith(asked) and rule.broken.any():
+            got = ", ".join(f"{name} {row[name]}" for name in ("pp", "virtual_stages", *asked))
+            raise LayoutError(f"illegal layout: {rule.text}; got {got}, num_layers {task.model.num_layers}")
 
 
 def _check_memory(task: Task, samples: Samples) -> None:
@@ -150,7 +175,8 @@ def _task(model: Transformer, row: dict[str, Any], schedule: Schedule, pipe: Pip
         dp_replicate=row["dp_replicate"], recompute=choice(Recompute, row["recompute"]),
         recompute_layers=row["recompute_layers"], sequence_parallel=row["sequence_parallel"],
         bounds=tuple(shape.seq_len * i // pipe.k for i in range(pipe.k + 1)),
-        dtype=np.dtype(PRECISIONS[choices.precision]), seed=choices.seed, clip=choices.clip,
+        dtype=np.dtype(PRECISIONS[choices.precision]), seed=choices.seed,
+        clip=1.0 if choices.clip is None else choices.clip,
         layer_at_a_time=schedule.layer_at_a_time,
         capacity_factor=row["capacity_factor"],
         offload_parameters=row["offload_parameters"],
@@ -174,4 +200,5 @@ def _pipeline(schedule: Schedule, row: dict[str, Any], chosen: int | None) -> Pi
         if not texts:
             return pipe
         broken = broken or texts[0]
-    raise LayoutError(f"{broken}; got pp {row['pp']}, virtual_stages {row['virtual_stages']}")
+    said = f"pp {row['pp']}, virtual_stages {row['virtual_stages']}, sequence_slices {row['sequence_slices']}"
+    raise LayoutError(f"{broken}; got {said}, micro_batches {chosen or few}")

@@ -67,6 +67,15 @@ def test_the_plan_that_recommend_prints_is_run(tmp_path):
         (["--optimizer", "lion"], "unknown optimizer 'lion'"),
         (["--model", "deepseek-v3"], "has shared experts, groups of experts, multi-head latent attention"),
         (["--schedule", "interleaved"], "interleaved needs at least 2"),
+        (["--schedule", "zb-h2", "--pp", "4", "--micro-batches", "5"], "sequence_slices 1, micro_batches 5"),
+        (["--schedule", "terapipe", "--pp", "2", "--virtual-stages", "2", "--slices", "2"], "sequence_slices 2, mic"),
+        (
+            ["--schedule", "2bw", "--pp", "2", "--allow-async", "--clip", "2"],
+            "--clip is 2 with schedule 2bw; allowed: 0",
+        ),
+        (["--pp", "2", "--offload-layers", "9"], "illegal layout: offload_layers must be fewer than a virtual stage's"),
+        (["--pp", "2", "--offload-layers", "9"], "got pp 2, virtual_stages 1, offload_layers 9, num_layers 2"),
+        (["--recompute", "full", "--recompute-layers", "9"], "illegal layout: recompute_layers must not exceed layers"),
         (["--text", "/nowhere"], "/nowhere: can't be read"),
         (["--scale", "full", "--tp", "7", "--model", "gpt2"], "tp is 7; the trainer needs one that divides"),
         (["/nowhere.json"], "/nowhere.json: can't be read"),
@@ -162,6 +171,12 @@ def test_the_measured_trace_is_the_simulators_format(tmp_path):
     starts = {(e["pid"], e["name"]): e["ts"] for e in operations}
     assert ends[0, "0F0"] <= starts[1, "1F0"]
     assert sum(e["ph"] == "s" for e in events) == 2 * 4
+
+
+def test_one_step_has_no_time_left_and_slices_have_simulates_name():
+    done = planner("train", "--scale", "tiny", "--steps", "1", "--schedule", "seq1f1b", "--sequence-slices", "2")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[0].endswith(" tokens per step, 1 ranks")
 
 
 @pytest.mark.parametrize("schedule", ["2bw", "pipedream", "xpipe", "spectrain"])
