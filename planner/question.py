@@ -283,11 +283,17 @@ def largest_question(
     )  # fmt: skip
 
 
+ELSEWHERE = {"seq_len": "planner.Model(name, seq_len=...)", "network": "planner.Cluster(name, network=...)"}
+"""Where in Python belongs what commands have as an option."""
+
+
 def _check_names(choices: Mapping[str, Any], known: Iterable[str] = CHOICES, more: Iterable[str] = ()) -> None:
     """Raises ArgumentError if a choice is unknown."""
     if "batch_tokens" in choices:
         raise ArgumentError("batch_tokens is the command line's; allowed: batch, in sequences per step")
     if unknown := [name for name in choices if name not in known]:
+        if where := ELSEWHERE.get(unknown[0]):
+            raise ArgumentError(f"{unknown[0]} is no choice of a layout; allowed: {where}")
         raise ArgumentError(f"{unknown[0]} is no choice; there are {', '.join((*known, *more))}")
 
 

@@ -248,6 +248,11 @@ BAD = [
     (lambda: recommend("llama-13b", "dgx-a100-80gb", gpus=8, batch=8, allow_offload=1), "allow_offload is 1"),
     (lambda: recommend("llama-13b", "dgx-a100-80gb", gpus=8, max_memory=70), "max_memory_gib"),
     (lambda: estimate("llama-13b", "selene", batch=8, depth=2), "depth is no choice; there are schedule, dp"),
+    (
+        lambda: estimate("llama-13b", "selene", batch=8, seq_len=4096),
+        "seq_len is no choice of a layout; allowed: planner.M",
+    ),
+    (lambda: recommend("llama-13b", "selene", gpus=8, network="x"), "allowed: planner.Cluster(name, network=...)"),
     (lambda: time("llama-13b", "selene", gpus=8, tokens="many"), "tokens is 'many'"),
     (lambda: Model("llama-13b", seq_len="long"), "seq_len is 'long'"),
     (lambda: recommend(3, "dgx-a100-80gb", gpus=8, batch=8), "model is 3"),
