@@ -224,6 +224,8 @@ def test_the_roomiest_may_be_the_faster_and_what_the_framework_runs_is_not_said_
     assert found.estimate.step_time_s[found.roomiest] < found.estimate.step_time_s[found.best[0]]
     assert re.search(r"Roomiest, [4-7]\.\d% faster but with \d unusual choices, not \d: ", repr(plain))
     assert plain.best.layout["pp"] == plain.best.layout["cp"] == 1
+    assert plain.best.layout["tp"] > 1, "else it has nothing to spread"
+    assert plain.best.layout["sequence_parallel"], "which torchtitan has by itself"
     mixture = planner.recommend(
         planner.Model("llama4-scout", seq_len=8192), planner.Cluster("dgx-h100"), gpus=64, batch=512
     )

@@ -48,12 +48,8 @@ def layout_under(setup: Setup, **choices: Any) -> Layouts:
     """One layout, where nothing is said as its framework has it. Raises as `planner.question.one_layout`."""
     layouts = one_layout(setup.cluster, **choices, own_split=setup.framework.layer_split)
     check_share(choices, bool(choices.get("offload_optimizer")), "offload_optimizer")
-    if choices.get("sequence_parallel") is None and layouts.tp[0] > 1 and setup.framework.stack == "pytorch":
-        from planner.exporters.plan_export import TARGETS
-
-        names = (setup.framework.name, *setup.framework.bases)
-        if any(target.spreads_tokens and target.profile in names for target in TARGETS.values()):
-            return replace(layouts, sequence_parallel=layouts.tp > 1)
+    if choices.get("sequence_parallel") is None and setup.framework.spreads_tokens:
+        return replace(layouts, sequence_parallel=layouts.tp > 1)
     return layouts
 
 

@@ -177,8 +177,6 @@ class Target(ABC):
     """Precisions that its file can't ask for, or that planner does not write."""
     takes_base = False
     """Whether its file builds on a recipe of the user's own."""
-    spreads_tokens = False
-    """Whether its tensor ranks have sequence parallelism where nothing is said."""
     offloads_parameters = False
     """Whether it can keep sharded parameters in host memory without the optimizer's state."""
     adapters: str | None = None

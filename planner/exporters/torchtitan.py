@@ -56,7 +56,6 @@ class Torchtitan(Target):
     suffix = ".py"
     unwritten = ("nvfp4",)
     takes_base = True
-    spreads_tokens = True  # enable_sequence_parallel
     adapters: str | None = "the recipe's model asks for it: give it a LoRAConverter (torchtitan, components/lora.py)"
     head_module = "lm_head"
     """The output product's name in its models."""

@@ -308,6 +308,8 @@ class Framework:
         default=True, because=MEGATRON)
     data_parallel_alone: bool = yes("Its published runs have data-parallel ranks alone, but for a few.",
         because="those of Megatron-LM have tensor ranks and stages")
+    spreads_tokens: bool = yes("Tensor ranks have sequence parallelism where nothing is said.",
+        because="off unless --sequence-parallel is given, " + MEGATRON)
     reserved_bytes: float = figure(0, 1e3, "Memory of context, communicators and workspaces.", unit="gib")
     fragmentation: float = figure(0, 10, "Memory lost to fragmentation, as a share of activations and buffers.")
 

@@ -83,8 +83,20 @@ def plainest_first(setup: Setup, result: Estimate, order: Any) -> Ints:
     seq_len = some.tokens / some.layouts.global_batch
     odd = unusual(some.layouts, seq_len, setup.cluster.gpus_per_node, setup.framework)
     apart = told_apart(some.layouts, int(some.step_time_s.argmin()), setup.cluster.gpus_per_node)
-    pick = order[plainest(some.step_time_s, some.fit_chance, odd, apart)]
+    best = plainest(some.step_time_s, some.fit_chance, odd, apart)
+    if setup.framework.spreads_tokens:
+        apart = told_apart(some.layouts, best, setup.cluster.gpus_per_node)
+        best = spread_instead(some.layouts, some.step_time_s, odd, apart, best)
+    pick = order[best]
     return np.concatenate([[pick], order[order != pick]])
+
+
+def spread_instead(layouts: Layouts, step_time_s: Any, odd: Ints, apart: Any, best: int) -> int:
+    """The fastest layout with sequence parallelism that is as plain as the best, which has none, of the same degrees
+    and too close to tell apart; else the best: for a framework that spreads tokens where nothing is said."""
+    near = (apart == LIKE) & (odd <= odd[best]) & (step_time_s <= (1.0 + LIKE) * step_time_s[best])
+    own = np.flatnonzero(near & layouts.sequence_parallel & ~layouts.sequence_parallel[best])
+    return int(own[np.argmin(step_time_s[own])]) if len(own) else best
 
 
 def plainest(step_time_s: Any, fit_chance: Any, odd: Ints, apart: Any) -> int:

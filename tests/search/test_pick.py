@@ -13,6 +13,7 @@ from planner.search.pick import (
     kinds,
     on_fewest_context_ranks,
     plainest,
+    spread_instead,
     told_apart,
     unusual,
 )
@@ -37,6 +38,22 @@ def test_layouts_that_differ_more_are_told_apart_less():
     assert told_apart(layouts, 0, 8).tolist() == [LIKE, LIKE, OTHER_DEGREES, OTHER_KINDS, OTHER_KINDS]
     assert told_apart(layouts, 4, 8)[0] == OTHER_KINDS
     assert told_apart(layouts, 0, 4)[2] == OTHER_KINDS, "tensor ranks over nodes are another kind"
+
+
+def test_of_layouts_alike_a_framework_s_own_sequence_parallelism_is_taken():
+    layouts = Layouts.of(tp=[2, 2, 2, 4, 1], sequence_parallel=[False, True, True, True, False], global_batch=8)
+    step_s, plain = np.array([1.0, 1.012, 1.008, 1.001, 1.1]), np.array([1, 1, 1, 1, 0])
+
+    def taken(best, step_s, odd):
+        return spread_instead(layouts, step_s, odd, told_apart(layouts, best, 8), best)
+
+    assert taken(0, step_s, plain) == 2
+    assert taken(0, step_s, np.array([1, 1, 2, 1, 0])) == 1, "as plain alone"
+    assert taken(0, step_s + np.array([0, 0.01, 0.01, 0, 0]), plain) == 0, "too slow"
+    assert taken(1, step_s, plain) == 1
+    assert taken(4, step_s, plain) == 4
+    frameworks = [load_framework(name) for name in ("torchtitan", "torchtitan-compiled", "fsdp", "megatron-core")]
+    assert [f.spreads_tokens for f in frameworks] == [True, True, False, False]
 
 
 def test_chances_of_fitting_count_in_whole_percent():
