@@ -67,5 +67,6 @@ def held_request(setup: Setup, base: str | None = None, **question: Any) -> tupl
     setup, request = search_request(setup, **(question | {"any_framework": True}))
     target = get_target(str(setup.export))
     target.check_question(setup.model, request.precision.name.lower(), base)
+    setup = target.in_precision(setup, request.precision.name.lower())
     target.check_training(CHOICES["train"].plain(request.fixed.train))
     return setup, replace(request, fixed=target.of_model(target.only(request.fixed), setup.model))

@@ -231,10 +231,19 @@ class Target(ABC):
         """The setup, under its own profile where the framework is of another family; an anchor moves that too."""
         if family(setup.framework) in (self.family, OWN_FILE):
             return setup
-        own = framework_on(setup.cluster, self.profile_on(setup.cluster))
-        if isinstance(setup, AnchoredSetup):
-            own = moved_framework(own, setup.anchor.update.shift)
-        return replace(setup, framework=own)
+        return under(setup, self.profile_on(setup.cluster))
+
+    def in_precision(self, setup: Setup, precision: str) -> Setup:
+        """The setup under the profile of what its file asks for in a precision."""
+        return setup
+
+
+def under(setup: Setup, profile: str) -> Setup:
+    """The setup under a shipped profile; an anchor moves that too."""
+    own = framework_on(setup.cluster, profile)
+    if isinstance(setup, AnchoredSetup):
+        own = moved_framework(own, setup.anchor.update.shift)
+    return replace(setup, framework=own)
 
 
 OWN_FILE = "a file of one's own"

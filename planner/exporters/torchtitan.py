@@ -15,13 +15,14 @@ import numpy as np
 from planner.base.arrays import Bools
 from planner.base.errors import LayoutError, OutputError
 from planner.exporters.schedule_csv import schedule_csv
-from planner.exporters.target import Job, Nearest, Target, allowed, comments, identifier, stage_layers
+from planner.exporters.target import Job, Nearest, Target, allowed, comments, identifier, stage_layers, under
 from planner.exporters.torchtitan_models import BY_SIZES, attention_backend, registered, sizes_of
 from planner.layouts import Layouts
 from planner.models import Transformer
 from planner.question import one_layout
 from planner.schedules import SCHEDULES, Pipeline, Schedule, get_schedule
 from planner.search import Fixed
+from planner.setup import Setup
 
 NATIVE = {
     "1f1b": "1F1B",
@@ -87,9 +88,19 @@ class Torchtitan(Target):
                        offload_parameters=(False,))  # fmt: skip
         return replace(some, never=(*some.never, (ONCE_A_STEP, sharded_once_a_step)))
 
+    def in_precision(self, setup: Setup, precision: str) -> Setup:
+        """Compiled in fp8: casts are counted as kernels that torch.compile fuses, and it warns of fp8 without it
+        (components/quantization/float8.py)."""
+        alone = precision == "fp8" and not setup.framework.compiled_layers
+        return under(setup, "torchtitan-compiled") if alone else setup
+
     def adapt(self, nearest: Nearest) -> None:
         """FSDP for ZeRO, PyTorch's schedules. In a pipeline ZeRO 1 is FSDP that gathers once a step ("never")."""
         row = nearest.row
+        if row["precision"] == "fp8" and (row["train"] != "full" or not self.narrow(nearest.setup.model)):
+            reason = "adapters come after it" if row["train"] != "full" else "its experts in fp8 are a prototype"
+            nearest.change("precision", "bf16", reason)
+        nearest.setup = self.in_precision(nearest.setup, row["precision"])
         nearest.change("ulysses", 1, "it has no exchange of heads")
         nearest.change("capacity_factor", 0.0, "it drops no tokens")
         nearest.change("offload_layers", 0, "no field moves activations")
@@ -106,9 +117,6 @@ class Torchtitan(Target):
         if row["pp"] > 1 and not self.pipelines(nearest.setup.model):
             raise nearest.refuse("pp", "has no pipeline of this model", f"recommend with --framework {self.name}")
         check_precision(row["precision"])
-        if row["precision"] == "fp8" and (row["train"] != "full" or not self.narrow(nearest.setup.model)):
-            reason = "adapters come after it" if row["train"] != "full" else "its experts in fp8 are a prototype"
-            nearest.change("precision", "bf16", reason)
         if row["precision"] == "nvfp4":
             nearest.change("precision", "bf16", "the recipe's model asks for it: give it an NVFP4LinearConverter")
         if sharded_once_a_step(one_layout(nearest.setup.cluster, **row))[0]:

@@ -357,6 +357,11 @@ def test_torchtitan_trains_in_fp8_where_the_plan_does():
         for converter, call in calls.items():
             assert {keyword.arg for keyword in call.keywords} <= names("torchtitan", converter)
         assert 'mixed_precision_param = "bfloat16"' in done.text
+        # components/quantization/float8.py warns of fp8 without torch.compile, whose fused casts the seconds count.
+        assert "config.compile = CompileConfig(enable=True" in done.text
+        assert "Predicted with profile torchtitan-compiled: " in done.text
+    eager = recommend("llama3-8b", "dgx-h100", gpus=8, batch=16, framework="torchtitan", precision="fp8", top=1)
+    assert eager.setup.framework.name == "torchtitan-compiled"
     # 405B's own recipe asks for fp8: a plan in bf16 takes the model without it.
     whole = export("torchtitan", plan("llama3-405b", dp=8, tp=8, pp=9, zero=1, layer_split=Split.BALANCED)).text
     assert 'config.model_spec = model_registry("405B", attn_backend="flex")' in whole
