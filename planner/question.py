@@ -175,6 +175,12 @@ def what_is_fixed(*, allow_offload: bool = False, allow_async: bool = False, **c
     )  # fmt: skip
 
 
+def own_norm(framework: Framework, choices: Mapping[str, Any]) -> dict[str, Any]:
+    """The choices, with the norms of a framework that has no fused kernel where nothing is said of them."""
+    unsaid = choices.get("fused_norm") is None and not framework.unstated.fused_norm
+    return {**choices, "fused_norm": False} if unsaid else dict(choices)
+
+
 def check_tokens(fixed: Fixed, given: bool, allowed: str = "full, or with --tokens") -> None:
     """Raises InputError if only laws, which are of whole models, would say how many tokens adapters train on."""
     train = fixed.train
@@ -213,7 +219,7 @@ def careful(
     if max_memory_gib is not None:
         rooms.append(GIB * real("max_memory_gib", max_memory_gib, least=0.001, most=memory / GIB))
     accelerator = replace(setup.cluster.accelerator, room_bytes=min(rooms))
-    fixed = what_is_fixed(**choices)
+    fixed = what_is_fixed(**own_norm(setup.framework, choices))
     named = [get_schedule(name) for name in fixed.schedule or ()]
     if named and fixed.pp is None and not any(s.name == "1f1b" or s.one_layer_chunks for s in named):
         fixed = replace(fixed, pipelined=True)

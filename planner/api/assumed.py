@@ -57,6 +57,8 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
         f"{gradients} ({whose})",
         OPTIMIZERS[OptimizerKind(int(layouts.optimizer[0]))],
     ]
+    if not layouts.fused_norm[0] and model.rms_norm:
+        said.append("norms of several kernels (--fused-norm: one)")
     if setup.framework.compiled_layers:
         said.append(f"layers compiled by torch.compile ({setup.framework.name})")
     elif compiled in profile_names("frameworks"):

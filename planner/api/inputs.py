@@ -26,6 +26,7 @@ class SharedChoices(TypedDict, total=False):
 
     precision: str | None
     attention: str | None
+    fused_norm: bool | None
     grad_dtype: str | None
     grad_reduce_dtype: str | None
     optimizer: str
@@ -57,7 +58,6 @@ class LayoutChoices(SharedChoices, total=False):
     layer_split: str | None
     pipeline_layout: str
     sequence_parallel: bool | None
-    fused_norm: bool
     offload_optimizer: bool
     offload_parameters: bool
     offload_layers: int

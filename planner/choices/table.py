@@ -54,7 +54,8 @@ CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
            risks=1, pipelined=True, follows=True),
     Choice("pipeline_layout", str, "", "The stages layer by layer, as Megatron-LM writes them: Et*3|(tt|)*29m|L.",
            "layout", settled=False, of_layer=False, parse=parse_pipeline_layout, pipelined=True),
-    Choice("fused_norm", bool, True, "A fused norm kernel.", settled=False),
+    Choice("fused_norm", bool, True, "A fused norm kernel.", settled=False, shared=True,
+           derived="the framework's own"),
     Choice("offload_optimizer", bool, False, "Optimizer state in host memory.", "offload", tie=15, axis=5,
            tried=(False, True), settled=False, of_layer=False, risks=2),
     Choice("offload_fraction", float, 1.0, "Share of the optimizer's state that offload_optimizer moves to the host, "

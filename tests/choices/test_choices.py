@@ -65,9 +65,7 @@ def test_ranks_in_ties_are_a_permutation():
 
 def test_a_search_finds_every_choice_in_its_rows_on_an_axis_or_in_the_question():
     on_axes = [name for axis in AXES for name in axis]
-    assert sorted([*ROW, *on_axes, *NUMERICS, *SHARED, "global_batch", "fused_norm", "pipeline_layout"]) == sorted(
-        CHOICES
-    )
+    assert sorted([*ROW, *on_axes, *NUMERICS, *SHARED, "global_batch", "pipeline_layout"]) == sorted(CHOICES)
     assert all(CHOICES[name].tried and CHOICES[name].default in CHOICES[name].tried for name in on_axes)
 
 
