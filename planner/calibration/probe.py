@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from planner.base.arrays import Array
-from planner.base.errors import InputError
+from planner.base.errors import FileFormatError, InputError
 from planner.base.files import is_path, read_json, validate
 from planner.base.units import GIB
 from planner.calibration.figures import FittedFigure
@@ -57,6 +57,9 @@ class Row(BaseModel):
     missing: str = Field("", max_length=300)
 
 
+FORMAT: Literal["planner probe 1"] = "planner probe 1"
+
+
 class Machine(BaseModel):
     """The machine that a probe ran on."""
 
@@ -71,7 +74,7 @@ class Machine(BaseModel):
 class Probe(BaseModel):
     """A probe's file; sections that it didn't come to are empty."""
 
-    format: Literal["planner probe 1"]
+    format: Literal["planner probe 1"] = FORMAT
     machine: Machine
     launch: list[Row] = []
     host: list[Row] = []
@@ -100,7 +103,10 @@ def probe_script() -> str:
 
 def read_probe(path: Path) -> Probe:
     """A probe's file. Raises FileFormatError if it can't be read, or is none."""
-    return validate(Probe, read_json(path), path)
+    data = read_json(path)
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise FileFormatError(f"{path}: is no probe's file; allowed: what probe.py writes (planner probe)")
+    return validate(Probe, data, path)
 
 
 def probed_figures(probe: Probe, cluster: Cluster, framework: Framework | None = None) -> list[ProbedFigure]:

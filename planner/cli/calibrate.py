@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 RUNS, PROBE = "Fitting profiles to measured runs", "From a probe of a machine"
 fitting, probing = (partial(o.in_group, group) for group in (RUNS, PROBE))
+WIDE = 0.2
+"""Spread of a probe's figure, as a share of it, from which on it is said."""
 NEEDS = {RUNS: "--from RUNS.csv", PROBE: "--probe FILE"}
 
 
@@ -169,6 +171,9 @@ def _probe_view(record: dict[str, Any], cluster: str) -> list[Any]:
         )  # fmt: skip
     machine = record["machine"]
     lines: list[Any] = [f"{machine['name']}, torch {machine['torch']}, beside the profile of {cluster}", table]
+    wide = [row["figure"] for row in record["figures"] if row["spread"] > WIDE * row["probe"]]
+    if wide:
+        lines.append(f"Kernels differ by over {WIDE:.0%} in {', '.join(wide)}: was the machine busy, or its clock low?")
     lines += [
         f"rank {row['rank']} on {row['host']}: products {row['slower']:.0%} slower than the median's"
         for row in record["slow_ranks"]

@@ -23,7 +23,7 @@ def command(
 
     from planner.api.answer import Answer
     from planner.base.units import GBIT, GIB, TERA
-    from planner.hardware import load_cluster, load_link, profile_names
+    from planner.hardware import load_cluster, networks, profile_names
     from planner.report.plain_table import plain_table, stacked
     from planner.report.records import figure_sources
 
@@ -41,6 +41,5 @@ def command(
             c.name, c.accelerator.name, f"{c.accelerator.memory_bytes / GIB:.0f}", f"{peak:g}",
             str(c.gpus_per_node), f"{c.nics_per_node} x {nic:g} Gb/s {c.network.kind}",
         )  # fmt: skip
-    links = [link for link in map(load_link, profile_names("links")) if link.kind not in ("nvlink", "pcie", "memory")]
-    said = "Networks, for --network: " + ", ".join(link.name for link in links)
+    said = "Networks, for --network: " + ", ".join(networks())
     o.show(Answer("", {"clusters": [asdict(c) for c in loaded]}, stacked(table, "", said)), json)

@@ -47,7 +47,7 @@ def _parameter(name: str, kind: Any, declared: Any, default: Any) -> dict[str, A
     names = [text for text in (declared.default, *(declared.param_decls or ())) if isinstance(text, str)]
     return {
         "names": [name] if isinstance(declared, ArgumentInfo) else names or [f"--{name.replace('_', '-')}"],
-        "kind": NAMES.get(one, "text"),
+        "kind": "number or text" if declared.parser and not several and one in (int, float) else NAMES.get(one, "text"),
         "least": declared.min,
         "most": declared.max,
         "needed": default is inspect.Parameter.empty,

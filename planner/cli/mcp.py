@@ -11,7 +11,8 @@ QUESTIONS = (
     "network", "sites", "mixed", "explain", "check", "laws", "models", "clusters",
 )  # fmt: skip
 """Commands that an agent may ask: those that print an answer and change nothing."""
-KINDS = {"text": "string", "whole number": "integer", "number": "number", "flag": "boolean"}
+KINDS = {"text": "string", "whole number": "integer", "number": "number", "flag": "boolean",
+         "number or text": ["number", "string"]}  # fmt: skip
 Fields = Mapping[str, Mapping[str, Any]]
 
 
@@ -47,10 +48,14 @@ def fields_of(one: Mapping[str, Any]) -> Fields:
 
 def schema(fields: Fields) -> dict[str, Any]:
     """The fields as JSON Schema."""
-    shapes = {}
+    from planner.search.ranking import OBJECTIVES
+
+    shapes: dict[str, dict[str, Any]] = {}
     for name, o in fields.items():
         kind = {"type": KINDS[o["kind"]]}
         shapes[name] = {"description": o["says"]} | ({"type": "array", "items": kind} if o["several"] else kind)
+    if "objective" in shapes:
+        shapes["objective"]["enum"] = list(OBJECTIVES)
     needed = [name for name, o in fields.items() if o["needed"]]
     return {"type": "object", "properties": shapes, "required": needed, "additionalProperties": False}
 
@@ -90,6 +95,8 @@ def server() -> Any:
         given, fields = wanted.arguments or {}, asked.get(wanted.name, {})
         if unknown := [name for name in given if name not in fields] or [wanted.name] * (not fields):
             texts, failed = [f"{unknown[0]} is unknown; allowed: {', '.join(fields or asked)}"], True
+        elif several := [n for n, value in given.items() if isinstance(value, list) and not fields[n]["several"]]:
+            texts, failed = [f"{several[0]} is {given[several[0]]}; allowed: one value"], True
         else:
             line = [sys.executable, "-m", "planner", wanted.name, *words(fields, given)]
             done = await anyio.run_process(line, check=False)

@@ -59,6 +59,8 @@ def load_link(name: str, *, beside: Path | None = None, changes: Changes | None 
     return load_record(Link, read_profile("links", Link, name, beside, changes)[0])
 
 
+INSIDE = ("nvlink", "pcie", "memory")
+"""Kinds of links in a node."""
 CLUSTER_NAMES = ("accelerator", "node_link", "network", "host_link", "framework")
 """Fields of a cluster's profile that name other profiles."""
 
@@ -81,8 +83,18 @@ def load_cluster(name: str, *, network: str | None = None, changes: Changes | No
     )  # fmt: skip
     if network is None:
         return cluster
-    link = load_link(network, changes=under(changes, "network"))
+    try:
+        link = load_link(network, changes=under(changes, "network"))
+    except UnknownNameError:
+        raise UnknownNameError("network", network, networks()) from None
+    if link.kind in INSIDE and not is_path(network):
+        raise UnknownNameError("network", network, networks())
     return replace(cluster, name=f"{cluster.name} over {network}", network=link)
+
+
+def networks() -> list[str]:
+    """Names of the links that join nodes."""
+    return [name for name in profile_names("links") if load_link(name).kind not in INSIDE]
 
 
 def _framework_reference(name: str, beside: Path) -> str:

@@ -23,9 +23,9 @@ class GroupFile(StrictTable):
 
 
 class GroupsFile(StrictTable):
-    """A file of groups; network: the link between them, on each group's own number of NICs."""
+    """A file of groups; name: None is the file's own. network: the link between them, on each group's NICs."""
 
-    name: Annotated[str, Field(min_length=1)]
+    name: Annotated[str, Field(min_length=1)] | None = None
     network: str | None = None
     groups: Annotated[list[GroupFile], Field(min_length=1, max_length=8)]
 
@@ -60,5 +60,7 @@ def load_mixed(path: str) -> MixedCluster:
     groups = [MachineGroup(cluster=load_cluster(c, network=n), gpus=gpus[c, n]) for c, n in gpus]
     groups.sort(key=lambda g: (-g.cluster.accelerator.memory_bytes, g.cluster.name, g.cluster.network.name, g.gpus))
     return MixedCluster(
-        name=file.name, groups=tuple(groups), network=None if file.network is None else load_link(file.network)
+        name=file.name or Path(path).stem,
+        groups=tuple(groups),
+        network=None if file.network is None else load_link(file.network),
     )

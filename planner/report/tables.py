@@ -94,9 +94,10 @@ def _table(result: Estimate, rows: Any, model: Transformer) -> Table:
 def _figures_line(result: Estimate, i: int, model: Transformer, verdict: str) -> str:
     """A layout's step, MFU, what a GPU does per second (FLOP as the MFU that is shown first counts them), memory."""
     mfu, share = float(result.mfu[i]), shown_mfu(model)[1]
+    rate = mfu * share * float(result.peak_flops[i]) / TERA
     return (
         f"  {format_seconds(float(result.step_time_s[i]))} per step, {mfu_text(mfu, model)}, "
-        f"{mfu * share * float(result.peak_flops[i]) / TERA:,.0f} TFLOP/s/GPU, "
+        f"{f'{rate:,.0f}' if rate >= 100 else f'{rate:.3g}'} TFLOP/s/GPU, "
         f"{result.tokens_per_s_per_gpu[i]:,.0f} tokens/s/GPU{verdict}{format_bytes(float(result.memory_bytes[i]))} of "
         f"{format_bytes(result.capacity_bytes)} (fits in {chance_text(float(result.fit_chance[i]))} of such cases)"
     )

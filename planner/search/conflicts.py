@@ -44,7 +44,7 @@ def no_layout(model: Transformer, cluster: Cluster, request: Request, legal: Leg
         return LayoutError(f"{text}; exclude less")
     options = ", ".join(settled).replace("excluded", "exclude")
     remedy = f"leave out one of {options}" if len(settled) > 1 else f"give another {''.join(settled)}"
-    return LayoutError(f"{text}; {remedy if settled else 'give a batch with more divisors'}")
+    return LayoutError(f"{text}; {remedy if settled else f'give a batch with more divisors, such as {request.gpus}'}")
 
 
 def _conflicting(request: Request, legal: Legal) -> dict[str, tuple[Any, ...]]:

@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field, StrictBool, StrictStr, create_model
 
 from planner.base.checks import refuse
 from planner.base.tables import StrictTable
+from planner.base.units import parse_count
 from planner.choices.choice import LARGEST, Choice
 from planner.choices.enumerations import names
 from planner.choices.table import CHOICES, SETTLED, SHARED
@@ -87,6 +88,14 @@ def _range(data: Mapping[str, Any], allowed: str) -> tuple[float, ...]:
         near = [low + by * i if way == "step" else low * by**i for i in (int(span), int(span) + 1)]
         raise refuse(f"a to that the range comes to, such as {near[0]:g} or {near[1]:g}; {RANGE}")
     return found
+
+
+def _count(value: Any) -> Any:
+    """A number of tokens, which may be a text such as 15T."""
+    try:
+        return parse_count(value) if isinstance(value, str) else value
+    except ValueError:
+        raise refuse("a number of tokens, such as 15e12 or '15T'") from None
 
 
 def _different(names: Any) -> Any:
@@ -184,7 +193,7 @@ class SweepFile(StrictTable):
     precisions: Names | None = None
     attentions: Names | None = None
     objectives: Annotated[list[OBJECTIVE], Field(min_length=1), BeforeValidator(_different)] = ["time"]
-    tokens: Positive | None = None
+    tokens: Annotated[Positive, BeforeValidator(_count)] | None = None
     hardware: Hardware = {}
     designs: Annotated[list[DesignTable], Field(min_length=1)] | None = None
     search: SearchTable = SearchTable()

@@ -118,6 +118,8 @@ def read_runs(path: Path, text: str | None = None) -> list[MeasuredRun]:
 def _runs(path: Path, reader: Any) -> list[MeasuredRun]:
     header = [name.strip() for name in next(reader, [])]
     missing = [c for c in NEEDED if c not in header]
+    if len(header) == 1 and ";" in header[0]:
+        raise FileFormatError(f"{path}: line 1: columns are parted by ';'; allowed: commas")
     if missing:
         raise FileFormatError(f"{path}: line 1: missing column {missing[0]}; needed: {', '.join(NEEDED)}")
     wrong = [c for c in header if c not in COLUMNS + OPTIONAL or header.count(c) > 1]

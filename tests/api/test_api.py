@@ -1,6 +1,7 @@
 """The Python API as a user meets it: a few lines, the command line's numbers, objects that print, show and convert."""
 
 import json
+import re
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -258,6 +259,8 @@ BAD = [
     (lambda: recommend(3, "dgx-a100-80gb", gpus=8, batch=8), "model is 3"),
     (lambda: recommend("llama-13b", "dgx-a100", gpus=8, batch=8), "dgx-a100-80gb"),
     (lambda: Cluster("dgx-a100-80gb", network="infinibad-hdr"), "infiniband-hdr"),
+    (lambda: Cluster("dgx-a100-80gb", network="nvlink-3"), "unknown network 'nvlink-3'; allowed: "),
+    (lambda: recommend("gpt2", "dgx-h100", gpus=100000, batch=64), "give a batch with more divisors, such as 100000"),
     (lambda: Model("llama-13b", seq_len=0), "seq_len is 0"),
     (lambda: estimate("llama-13b", "selene", batch=7, dp=2), "divisible"),
     (lambda: estimate("llama-13b", "selene", batch=8, recompute=True), "recompute is True"),
@@ -307,6 +310,11 @@ def test_bad_input_is_a_typed_error_of_one_line(call, named):
         call()
     assert named in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_slow_machine_s_rate_has_three_digits():
+    one = str(estimate("gpt2", "workstation-cpu", batch=1, precision="fp32"))
+    assert 0 < float(re.search(r" ([0-9.e-]+) TFLOP/s/GPU", one)[1]) < 10
 
 
 def test_a_model_by_its_sizes_is_the_preset_of_these_sizes():

@@ -14,6 +14,7 @@ import pytest
 
 from planner.base.errors import FileFormatError, InputError
 from planner.calibration.probe import hidden_share, probe_script, probed_figures, read_probe, slow_ranks
+from planner.cli.calibrate import _probe_view
 from planner.costs.kernels.attention import FLASH_BLOCK
 from planner.costs.kernels.device import Device, matmul_s
 from planner.hardware import load_cluster, load_framework
@@ -106,6 +107,27 @@ def test_a_probe_of_a_faster_machine_is_refused(tmp_path: Path) -> None:
 def test_another_file_is_refused(tmp_path: Path, other: dict[str, Any]) -> None:
     with pytest.raises(FileFormatError):
         read_probe(written(tmp_path, **other))
+
+
+def test_a_plan_is_no_probe_and_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text('{"model": "gpt2"}')
+    with pytest.raises(FileFormatError, match=r"plan.json: is no probe's file; allowed: what probe.py writes"):
+        read_probe(tmp_path / "plan.json")
+
+
+def test_figures_whose_kernels_differ_much_are_named() -> None:
+    def row(name: str, spread: float) -> dict[str, Any]:
+        return {"figure": name, "profile": 0.5, "probe": 0.5, "spread": spread, "kernels": 9}
+
+    machine = {"name": "a GPU", "torch": "2"}
+    record = {
+        "machine": machine,
+        "figures": [row("calm", 0.05), row("wild", 0.2)],
+        "slow_ranks": [],
+        "hidden_share": None,
+    }
+    said = [line for line in _probe_view(record, "dgx-h100") if isinstance(line, str)]
+    assert said[1:] == ["Kernels differ by over 20% in wild: was the machine busy, or its clock low?"]
 
 
 def test_an_empty_probe_and_missing_options_are_refused(tmp_path: Path) -> None:

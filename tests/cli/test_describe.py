@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import typer
 from typer.testing import CliRunner
 
 from planner.choices.table import CHOICES
 from planner.cli import app
+from planner.cli.mcp import QUESTIONS
+from planner.reproductions import paper_names
 
 
 def test_every_command_and_option_of_the_parser_is_described():
@@ -36,3 +40,14 @@ def test_what_must_be_given_and_what_may_be_given_twice():
     assert (options["--tp"]["kind"], options["--tp"]["several"]) == ("whole number", True)
     assert (options["--top"]["least"], options["--top"]["most"], options["--top"]["default"]) == (1, 1000, 5)
     assert options["--any-framework"]["kind"] == "flag"
+
+
+def test_docs_name_the_tools_of_mcp() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "json.md").read_text()
+    told = page.partition("Its tools are ")[2].partition(". ")[0]
+    assert re.findall("`([a-z]+)`", told) == list(QUESTIONS)
+
+
+def test_the_readme_counts_the_comparisons_with_papers() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    assert f"what papers claim, in {len(paper_names())} comparisons," in readme

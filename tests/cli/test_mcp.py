@@ -26,6 +26,11 @@ def said():
         "an option as a model": ("recommend", {**SMALL, "gpus": 16, "model": "--save=x.json"}),
         "a file to write": ("recommend", {**SMALL, "gpus": 16, "save": "x.json"}),
         "no question": ("train", {}),
+        "several for one": ("recommend", {**SMALL, "gpus": [16]}),
+        "tokens as a text": (
+            "recommend",
+            {"model": "llama-13b", "cluster": "dgx-a100-80gb", "gpus": 16, "batch_tokens": "1M"},
+        ),
     }
 
     async def session():
@@ -49,6 +54,8 @@ def test_each_question_is_a_tool_that_writes_nothing(said):
     schema = tools["recommend"].input_schema
     assert schema["properties"]["gpus"] == {"description": "GPUs to use.", "type": "integer"}
     assert schema["properties"]["tp"]["type"] == "array"
+    assert schema["properties"]["batch_tokens"]["type"] == ["number", "string"]
+    assert schema["properties"]["objective"]["enum"] == ["time", "throughput", "cost", "memory"]
     assert "model" in schema["required"]
 
 
@@ -62,6 +69,7 @@ def test_answers_are_the_commands_json(said):
     assert {one["layout"]["tp"] for one in found["best"]} <= {2, 4}
     assert found["why"]
     assert answer("estimate")["layout"]["dp"] == 4
+    assert answer("tokens as a text")["global_batch"] == 512
     assert answer("schedule")["schedule"] == "zb-h1"
     assert not any(one["layout"]["sequence_parallel"] for one in answer("a flag unset")["best"])
 
@@ -72,6 +80,7 @@ def test_answers_are_the_commands_json(said):
         ("wrong", "planner: gpus is -1"),
         ("an option as a model", "planner: --save=x.json: can't be read"),
         ("a file to write", "save is unknown; allowed: model, "),
+        ("several for one", "gpus is [16]; allowed: one value"),
         ("no question", "train is unknown; allowed: recommend, "),
     ],
 )

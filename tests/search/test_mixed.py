@@ -111,6 +111,12 @@ def test_parts_shared_out_are_the_best_though_more_may_take_less_and_some_none(g
     assert max(took[g][n - 1] for g, n in enumerate(has)) == best
 
 
+def test_groups_without_a_name_have_their_file_s(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('[[groups]]\ncluster = "dgx-h100"\ngpus = 8\n')
+    assert load_mixed(path).name == "mine"
+
+
 def test_replicas_are_the_best_of_every_split(tmp_path):
     """A walk that moves one part at a time ends at 36 and 60 of 96 sequences; 24 and 72 are 4 % faster."""
     path = file_of(tmp_path / "small.toml", ("dgx-h100", 4), ("dgx-a100-80gb", 4))

@@ -13,6 +13,7 @@ from planner.sweeps.sweep import load_sweep
 
 BASE = 'models = ["gpt2"]\nclusters = ["dgx-a100-80gb"]\ngpus = [8]\nglobal_batches = [8]\n'
 BAD = [
+    ("gpus = [8]", "tokens = 'many'\ngpus = [8]", "field tokens is 'many'; allowed: a number of tokens, such as 15e12"),
     ('models = ["gpt2"]', 'models = ["gpt-two"]', "unknown model 'gpt-two'"),
     ('models = ["gpt2"]', 'modles = ["gpt2"]', "unknown field modles; did you mean models?"),
     ('models = ["gpt2"]', "", "field models is missing"),
@@ -152,6 +153,12 @@ def test_profiles_on_paths_are_read_from_the_sweeps_folder(tmp_path, monkeypatch
     (tmp_path / "sweep.toml").write_text(f'{BASE}networks = ["mine.toml"]\n')
     monkeypatch.chdir("/")
     assert load_sweep(tmp_path / "sweep.toml").search(0)[0].setup.cluster.network.name == "mine"
+
+
+def test_tokens_may_be_written_as_people_do(tmp_path):
+    path = tmp_path / "sweep.toml"
+    path.write_text('tokens = "1T"\n' + BASE)
+    assert load_sweep(path).file.tokens == 1e12
 
 
 def test_a_choice_whose_least_is_zero_takes_zero(tmp_path):

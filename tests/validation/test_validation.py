@@ -151,6 +151,13 @@ def test_a_row_that_can_t_have_been_measured_is_not_scored(tmp_path, reference_r
     assert scores(p)[1]["timed_rows"] == 1
 
 
+def test_a_table_parted_by_semicolons_is_told_so(tmp_path, reference_runs):
+    text = reference_runs("hagemann_llama_a100.csv").read_text()
+    (tmp_path / "runs.csv").write_text(text.replace(",", ";"))
+    with pytest.raises(FileFormatError, match=r"line 1: columns are parted by ';'; allowed: commas"):
+        read_runs(tmp_path / "runs.csv")
+
+
 def test_no_published_run_is_refused_as_impossible():
     models, cluster = Models(), cache(load_cluster)
     for run in [run for path in (*shipped_files(), *unseen_files()) for run in read_runs(path)]:
