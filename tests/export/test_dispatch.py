@@ -40,7 +40,8 @@ def test_two_micro_batches_in_turn():
     script, plan = (exported(target, "megatron-bridge", **more) for target in ("megatron", "megatron-bridge"))
     assert "--overlap-moe-expert-parallel-comm" in script
     assert "export CUDA_DEVICE_MAX_CONNECTIONS=32" in script
-    assert "CommOverlapConfig(tp_comm_overlap=True, overlap_moe_expert_parallel_comm=True)" in plan
+    data = "overlap_grad_reduce=True, overlap_param_gather=True"
+    assert f"CommOverlapConfig(tp_comm_overlap=True, {data}, overlap_moe_expert_parallel_comm=True)" in plan
     assert "cfg.model.moe_shared_expert_overlap = False" in plan
     assert "CUDA_DEVICE_MAX_CONNECTIONS=32" in plan
     without = exported("megatron", "megatron-bridge", **more | {"virtual_stages": 1, "schedule": "1f1b"})
