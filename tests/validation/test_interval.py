@@ -51,13 +51,15 @@ def test_runs_lie_in_their_interval_as_often_as_it_says_when_they_are_first_pred
     """698 runs as they were predicted before anything was known of their publication, which has no part in it.
 
     What they err more at first than later was estimated on them (`first` of spread.csv). Every set and every
-    publication alike: 24 of MareNostrum 5's 25 runs lie outside together. Each run alike, intervals of 70 % hold 64 %.
+    publication alike they hold what they should but for 5.5 points. Each run alike they hold less, by up to 6 points:
+    until November 28 that was within the same bound, then 24 of MareNostrum 5's 25 runs lay outside together.
     """
     with FIRST_PREDICTIONS.open() as file:
         first = errors_in(list(csv.DictReader(file)))
     assert len(first.error) == 698
-    for share in (0.7, 0.8, 0.9):
+    for share, of_runs in ((0.7, 0.640), (0.8, 0.739), (0.9, 0.861)):
         inside = coverage(all_errors(), first, share=share)
+        assert inside.mean() == pytest.approx(of_runs, abs=0.01)
         of_publications = [inside[first.publication == name].mean() for name in np.unique(first.publication)]
         assert share - 0.055 < np.mean(of_publications) < share + 0.02
         of_sets = [inside[first.source == name].mean() for name in np.unique(first.source)]
