@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from io import StringIO
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from planner.validation.errors import held_out_mape
 from planner.validation.interval import held_shares
 from planner.validation.predict import loaders
 from planner.validation.publications import publications_of
-from planner.validation.runs import runs_of
+from planner.validation.runs import measured_once, runs_of
 from planner.validation.score import predictions_csv
 
 if TYPE_CHECKING:
@@ -40,14 +41,14 @@ FITTED = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Validated(Shown):
     """Measured runs as they were predicted, and the scores of that.
 
     ends: both ends of each step's interval, shape (rows, 2). sources, overall: scores of each source and of all.
     anchor: the runs that the predictions stand on, which they leave out; None where no file is given.
     unseen: errors of fits that had not seen the publication, by source and `overall`; None where the runs, the profiles
-    or the anchor are the user's own.
+    or the anchor are the user's own. repeated: rows left out, the same as one above but for run and note.
     """
 
     predictions: Predictions
@@ -56,6 +57,7 @@ class Validated(Shown):
     overall: dict[str, Any]
     anchor: Anchor | None
     unseen: Mapping[str, float] | None
+    repeated: int = 0
 
     @property
     def unpredicted(self) -> list[dict[str, Any]]:
@@ -113,6 +115,7 @@ class Validated(Shown):
             *(("", publications_view(cited)) if cited else ()),
             "",
             f"{filled}; {lost} runs could not be predicted.",
+            *([f"Rows that repeat one above count once: {self.repeated}."] if self.repeated else []),
             *self._reasons(),
         )
 
@@ -144,7 +147,9 @@ def validate(
     if not isinstance(named, Sequence):
         raise InputError(f"files is {named!r}; allowed: a CSV file of measured runs, or several")
     paths = [Path(file) for file in named] or shipped_files()
-    runs = runs_of(paths)
+    every = runs_of(paths)
+    once = measured_once(every) if files else [True] * len(every)  # the shipped are what their sources list
+    runs = list(compress(every, once))
     folder, own_runs = (None if path is None else Path(path) for path in (profiles, anchor))
     found, ends, known = predicted_runs(runs, own_runs, *loaders(folder))
     if not np.isfinite(found.step_time_s).any():
@@ -154,4 +159,4 @@ def validate(
     for name, own in [*sources.items(), ("overall", overall)]:
         own["in_interval"] = inside[name]
     unseen = None if files or profiles or anchor else held_out_mape()
-    return Validated(found, ends, sources, overall, known, unseen)
+    return Validated(found, ends, sources, overall, known, unseen, len(every) - len(runs))

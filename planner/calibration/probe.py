@@ -88,7 +88,10 @@ class Probe(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class ProbedFigure:
-    """A figure of a profile as a probe has it; spread: the standard deviation of the kernels that tell it."""
+    """A figure of a profile as a probe has it; spread: the standard deviation of the kernels that tell it.
+
+    kernels: how many these are; 0 where none is, and the host's times hold it.
+    """
 
     figure: FittedFigure
     value: float
@@ -252,7 +255,8 @@ def _memory(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
     out = _probed(_figure("efficiency", e.name, "memory_fraction", e.memory_fraction), share)
     if on_processor:
         calls = np.array([1e-9 if probe.host else r.seconds for r in _timed(probe.launch)])
-        out += _probed(_figure("efficiency", e.name, "kernel_latency_s", e.kernel_latency_s), calls)
+        called = _probed(_figure("efficiency", e.name, "kernel_latency_s", e.kernel_latency_s), calls)
+        out += [replace(f, kernels=0) for f in called] if probe.host else called
     return out
 
 

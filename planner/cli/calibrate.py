@@ -164,6 +164,9 @@ def _probe_view(record: dict[str, Any], cluster: str) -> list[Any]:
 
     table = plain_table("figure", "profile", "probe", "change", "spread", "kernels", numbers=(1, 2, 3, 4, 5))
     for row in record["figures"]:
+        if not row["kernels"]:
+            table.add_row(row["figure"], f"{row['profile']:.3g}", "with the host", "", "", "")
+            continue
         change = f"{row['probe'] / row['profile'] - 1.0:+.0%}" if row["profile"] else "new"
         table.add_row(
             row["figure"], f"{row['profile']:.3g}", f"{row['probe']:.3g}", change,

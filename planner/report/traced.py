@@ -30,6 +30,8 @@ def traced_view(record: Mapping[str, Any]) -> View:
         table = plain_table("asked for by", "GiB at the peak", numbers=(1,))
         for kind, size in one["kinds_gib"].items():
             table.add_row("elsewhere" if kind == "other" else WORDS.get(kind, kind), f"{size:.2f}")
+        if one["places_gib"]:
+            table.add_row("by line of code, the largest:", "")
         for place, size in one["places_gib"].items():
             table.add_row(Text(f"  {place}"), f"{size:.2f}")
         parts += ["", bold(f"{one['snapshot']}: GPU {one['device']}, {peaks}"), table]

@@ -165,7 +165,7 @@ def time_view(plan: TrainingPlan, factors: Factors = None) -> View:
         f"{format_seconds(float(run.checkpoint_s[0]))}; write one every {interval / MINUTE:,.3g} min (Daly 2006)"
     )
     lines += [
-        f"  batch {plan.batch:,} sequences of {model.seq_len:,} tokens, {plan.batch_origin}; "
+        f"  batch {plan.batch:,} sequence{'s' * (plan.batch != 1)} of {model.seq_len:,} tokens, {plan.batch_origin}; "
         f"a loss of {plan.loss:.3f} nats per token, for {1 + plan.overhead:.3g} times the samples of small batches",
         f"  layout: {layout_text(result.layouts.row(i))}; {mfu_text(float(result.mfu[i]), model)}, "
         f"{format_bytes(float(result.memory_bytes[i]))} of {format_bytes(cluster.accelerator.memory_bytes)}",

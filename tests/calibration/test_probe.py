@@ -19,6 +19,7 @@ from planner.costs.kernels.attention import FLASH_BLOCK
 from planner.costs.kernels.device import Device, matmul_s
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Precision
+from planner.report.plain_table import html_of
 from tests.commands import planner
 from tests.hang import HANG_S
 
@@ -127,6 +128,10 @@ def test_figures_whose_kernels_differ_much_are_named() -> None:
         "hidden_share": None,
     }
     said = [line for line in _probe_view(record, "dgx-h100") if isinstance(line, str)]
+    untold = row("a call", 0.0) | {"kernels": 0}
+    told = html_of(_probe_view(record | {"figures": [untold]}, "dgx-h100")[1])
+    assert "with the host" in told
+    assert told.count("0.5") == 1  # the profile's alone
     assert said[1:] == ["Kernels differ by over 20% in wild: was the machine busy, or its clock low?"]
 
 

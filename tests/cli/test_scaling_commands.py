@@ -113,6 +113,11 @@ def test_fewest_names_what_fits_and_what_keeps_a_deadline():
     assert f" {keeps['mfu'] * causal_share(load_model('llama-13b')):.1%} " in done.stdout
 
 
+def test_one_sequence_is_one():
+    done = planner("time", "gpt2", "--cluster", "dgx-h100", "--gpus", "1", "--tokens", "1M", "--batch", "1")
+    assert " batch 1 sequence of 1,024 tokens" in " ".join(done.stdout.split())
+
+
 def test_a_note_that_every_number_of_gpus_would_give_is_given_once():
     done = planner(*FEWEST[:-2], "--batch-tokens", "2.5M", "--max-gpus", "32", "--pp", "2", "--tp", "4")
     assert done.returncode == 0, done.stderr

@@ -52,6 +52,8 @@ def test_the_peak_by_hand(tmp_path):
     assert (one["peak_gib"], one["reserved_gib"]) == (6.5, 8)
     assert one["kinds_gib"] == {"forward": 5, "parameters": 1, "backward": 0.5}
     assert next(iter(one["places_gib"].items())) == ("block.py:3 forward", 5)
+    said = str(observe([path]))
+    assert said.index("asked for by") < said.index("by line of code, the largest:") < said.index("block.py:3 forward")
 
 
 def test_a_real_snapshot_adds_up_and_stands_beside_the_prediction():

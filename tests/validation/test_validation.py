@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
+import planner
 from planner.api.layout_estimate import estimate_one
 from planner.base.errors import FileFormatError
 from planner.base.units import GIB
@@ -156,6 +157,15 @@ def test_a_table_parted_by_semicolons_is_told_so(tmp_path, reference_runs):
     (tmp_path / "runs.csv").write_text(text.replace(",", ";"))
     with pytest.raises(FileFormatError, match=r"line 1: columns are parted by ';'; allowed: commas"):
         read_runs(tmp_path / "runs.csv")
+
+
+def test_a_row_that_repeats_another_counts_once(tmp_path, reference_runs):
+    def change(rows: list[list[str]]) -> None:
+        rows[3:] = [rows[1]]
+
+    told = planner.validate(spoiled(tmp_path, reference_runs("hagemann_llama_a100.csv"), change))
+    assert told.to_dict()["overall"]["rows"] == 2
+    assert "Rows that repeat one above count once: 1." in str(told)
 
 
 def test_no_published_run_is_refused_as_impossible():
