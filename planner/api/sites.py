@@ -70,7 +70,8 @@ def training_on_sites(
     ways = site_ways(case)
     best = best_way(ways)
     if best is None:
-        raise LayoutError(f"{setup.model.name} trains in no way on {case.sites.text}; {ways[0].name}: {ways[0].none}")
+        form = f"{setup.model.name} trains in no way on {case.sites.text} (16x2: 16 sites of 2)"
+        raise LayoutError(f"{form}; {ways[0].name}: {ways[0].none}")
     record = sites_record(
         case, ways, best=best.name, loss_nats=goal.target.loss, busy=BUSY,
         extrapolations=[

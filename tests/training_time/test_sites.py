@@ -212,7 +212,10 @@ def test_bad_input_is_one_clear_line(wrong, says):
 
 
 def test_where_no_way_is_there_and_an_unknown_law_are_one_line_too():
-    with pytest.raises(LayoutError, match=r"trains in no way on 2 sites of 16 GPUs; one site alone: .* tp must divide"):
+    with pytest.raises(
+        LayoutError,
+        match=r"trains in no way on 2 sites of 16 GPUs \(16x2: 16 sites of 2\); one site alone: .* tp must divide",
+    ):
         training_on_sites(SETUP, GOAL, {}, **ASKED, tp=[64])
     with pytest.raises(UnknownNameError, match="law of replicas"):
         training_on_sites(SETUP, GOAL, {}, **(ASKED | {"replica_law": "none"}))
