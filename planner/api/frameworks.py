@@ -9,7 +9,7 @@ from planner.base.lookup import same_name
 from planner.choices.table import CHOICES
 from planner.hardware import profile_names
 from planner.layouts import Layouts
-from planner.question import check_share, load_setup, one_layout, own_norm, search_request
+from planner.question import as_it_has, check_share, load_setup, one_layout, search_request
 from planner.search.request import Request
 from planner.setup import Setup
 
@@ -46,7 +46,7 @@ def setup_under(model: Any, cluster: Any, framework: str | None, **more: Any) ->
 
 def layout_under(setup: Setup, **choices: Any) -> Layouts:
     """One layout, where nothing is said as its framework has it. Raises as `planner.question.one_layout`."""
-    choices = own_norm(setup.framework, choices)
+    choices = as_it_has(setup.framework, choices)
     layouts = one_layout(setup.cluster, **choices, own_split=setup.framework.layer_split)
     check_share(choices, bool(choices.get("offload_optimizer")), "offload_optimizer")
     if choices.get("sequence_parallel") is None and setup.framework.spreads_tokens:

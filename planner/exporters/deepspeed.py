@@ -5,12 +5,15 @@ comments; DeepSpeed leaves keys that it doesn't know alone, so what must be said
 """
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from planner.base.errors import one_line
 from planner.exporters.target import Job, Nearest, Target, allowed, gradient_formats
 from planner.layouts import Layouts
 from planner.search import Fixed
+
+UNSHARDED = "offload_optimizer needs ZeRO"
 
 
 class DeepSpeed(Target):
@@ -28,8 +31,9 @@ class DeepSpeed(Target):
 
     def only(self, fixed: Fixed) -> Fixed:
         """One chunk a rank, no ring over the sequence, no sequence parallelism, no copies of what ZeRO shards."""
-        return allowed(fixed, schedule=("1f1b",), cp=(1,), ulysses=(1,), sequence_parallel=(False,), dp_replicate=(1,),
+        some = allowed(fixed, schedule=("1f1b",), cp=(1,), ulysses=(1,), sequence_parallel=(False,), dp_replicate=(1,),
                        recompute_layers=(0,), offload_layers=(0,))  # fmt: skip
+        return replace(some, never=(*some.never, (UNSHARDED, lambda x: x.offload_optimizer & (x.zero == 0))))
 
     def adapt(self, nearest: Nearest) -> None:
         """1F1B, ZeRO, AutoTP; what is Python's to say is noted."""
@@ -49,7 +53,7 @@ class DeepSpeed(Target):
         if row["precision"] == "tf32":
             nearest.note("precision tf32: no key for it; exported as fp32, PyTorch's setting decides")
         if row["offload_optimizer"] and row["zero"] == 0:
-            nearest.change("zero", 1, "offload_optimizer needs ZeRO")
+            nearest.change("zero", 1, UNSHARDED)
         if row["precision"] == "bf16" and gradient_formats(nearest.setup, Layouts.of_rows([row]))[0] == "fp32":
             nearest.change("zero", max(row["zero"], 1), "bf16 without ZeRO adds gradients up in bf16 alone")
         if row["zero"] < 3:

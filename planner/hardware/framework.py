@@ -34,13 +34,14 @@ class Runs:
     """A layout's choices that a framework can run; nothing stated, or an empty list: all of them.
 
     schedule: the pipeline schedules that it has. pp, cp: numbers of pipeline stages and of context ranks. zero: what
-    its plain data parallelism shards.
+    its plain data parallelism shards. sequence_parallel: whether tensor ranks share what lies between products.
     """
 
     schedule: tuple[str, ...] = ()
     pp: tuple[int, ...] = ()
     cp: tuple[int, ...] = ()
     zero: tuple[int, ...] = ()
+    sequence_parallel: tuple[bool, ...] = ()
 
 
 # fmt: off

@@ -12,7 +12,7 @@ from planner.choices.choice import whole
 from planner.hardware import Framework
 from planner.imports.names import ignored
 from planner.imports.run import FORMATS, ExistingRun, Fields, stated_gradients
-from planner.question import one_layout, own_norm
+from planner.question import as_it_has, one_layout
 from planner.setup import Setup
 from planner.step.legality import check_legal
 
@@ -55,7 +55,7 @@ def deepspeed_run(
     layouts = one_layout(
         profile.cluster, global_batch=batch, dp=dp, tp=tp, micro_batch=micro, zero=stage, precision=precision,
         offload_optimizer=offload, offload_fraction=float(ratio) if offload else 1.0, offload_parameters=parameters,
-        **_gradients(config, precision, profile.framework), **own_norm(profile.framework, python),
+        **_gradients(config, precision, profile.framework), **as_it_has(profile.framework, python),
     )  # fmt: skip
     check_legal(profile.model, profile.cluster, layouts)
     actual, switches = _turned_off(config.table("zero_optimization"), stage, dp, profile.framework)

@@ -97,7 +97,7 @@ def _rule(model: Transformer, cluster: Cluster, request: Request, settled: dict[
             return text
     if "cp" in settled and min(settled["cp"]) > model.seq_len // LEAST_TOKENS:
         return f"ranks with less than {LEAST_TOKENS} tokens of the {model.seq_len} of a sequence are not searched"
-    if "zero" in settled and np.all(layouts.dp * layouts.cp == 1):
+    if "zero" in settled and not request.fixed.offload and np.all(layouts.dp * layouts.cp == 1):
         return "zero above 0 needs dp * cp above 1, ranks to shard over"
     return ""
 

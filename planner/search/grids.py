@@ -278,11 +278,11 @@ def _rows(waiting: list[tuple[int, Family]]) -> Ints:
 def _makes_a_difference(layouts: Layouts, axes: Axes) -> Any:
     """Whether a layout's choices make a difference.
 
-    One rank has nothing to shard, and without tensor ranks there is no sequence parallelism. On one node a copy in each
-    node is the same as one over all ranks.
+    One rank has nothing to shard but between itself and its host, and without tensor ranks there is no sequence
+    parallelism. On one node a copy in each node is the same as one over all ranks.
     """
     x = layouts
-    sharded = (x.zero == 0) | (x.dp * x.cp > 1) | x.offload_parameters
+    sharded = (x.zero == 0) | (x.dp * x.cp > 1) | x.offload_optimizer | x.offload_parameters
     copied = (_columns(axes)["dp_replicate"] != A_NODE_EACH) | (x.dp_replicate > 1)
     return sharded & copied & (~x.sequence_parallel | (x.tp > 1))
 

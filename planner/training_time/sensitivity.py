@@ -50,6 +50,9 @@ QUANTITIES: Mapping[str, Callable[[Cluster, float], Cluster]] = {
     "network bandwidth": lambda c, f: replace(c, network=c.network.faster(f)),
     "network latency": lambda c, f: replace(c, network=c.network.later(f)),
     "host link bandwidth": lambda c, f: replace(c, host_link=c.host_link.faster(f)),
+    "host memory bandwidth": lambda c, f: replace(
+        c, host_memory_bandwidth_bytes_per_s=c.host_memory_bandwidth_bytes_per_s * f
+    ),
 }
 """Hardware quantities by name, each with the cluster in which it is multiplied."""
 FAILURES: Mapping[str, str] = {

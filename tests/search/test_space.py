@@ -94,13 +94,13 @@ def brute_force(model, asked: Request) -> set[tuple[int, ...]]:
 
     others = [settled(name, (0,)) for name in ("recompute_layers", "offload_layers")]
     for degrees in degrees_worth(model, asked):
-        dp, tp, pp, cp, *_ = degrees
+        dp, tp, pp, *_ = degrees
         for run in runs_worth(model, pp, asked):
             sizes = [size for size in range(1, asked.global_batch // dp + 1) if asked.global_batch % (dp * size) == 0]
             rows += [
                 (*degrees, *run, *row) for row in product(
                     sizes, splits_worth(model, pp, run[1], get_schedule(run[0]), asked),
-                    range(4) if dp * cp > 1 else [0, 3], modes_worth(model, asked), (0, 1) if tp > 1 else (0,),
+                    range(4), modes_worth(model, asked), (0, 1) if tp > 1 else (0,),
                     (0, 1) if fixed.offload else (0,),
                     settled("offload_parameters", (0, 1) if fixed.offload and asked.offloads_parameters else (0,)),
                     settled("ulysses", (1,)), *others,
@@ -111,7 +111,8 @@ def brute_force(model, asked: Request) -> set[tuple[int, ...]]:
     columns = dict(zip(COLUMNS, zip(*rows, strict=True), strict=True))
     table = Layouts.of(global_batch=asked.global_batch, precision=asked.precision, attention=asked.attention, **columns)
     ok = legal(model, CLUSTER, table)
-    ok &= (table.zero == 0) | (table.dp * table.cp > 1) | table.offload_parameters  # one rank has nothing to shard
+    on_host = table.offload_optimizer | table.offload_parameters
+    ok &= (table.zero == 0) | (table.dp * table.cp > 1) | on_host  # one rank shards nothing but with its host
     for name, values in fixed.settled.items():
         free = {"sequence_parallel": table.tp == 1, "layer_split": table.pp == 1}.get(name, False)
         if name != "schedule":
