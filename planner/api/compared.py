@@ -111,6 +111,8 @@ def check_megatron(
 def _launch_figures(name: str, text: str, cluster: str, **known: Any) -> dict[str, Any]:
     if not megatron_arguments("model", "read", "newer") & set(WORD.findall(text.replace("_", "-"))):
         hint = f"; of a DeepSpeed JSON: planner estimate MODEL --deepspeed {name}" if name.endswith(".json") else ""
+        if name.endswith((".yaml", ".yml")):
+            hint = "; of Accelerate's YAML only its deepspeed_config_file: planner estimate MODEL --deepspeed FILE"
         allowed = f"allowed: a launch script with arguments such as --num-layers 32{hint}"
         raise FileFormatError(f"{name}: no argument of Megatron-LM is in it; {allowed}")
     run = run_of_megatron(text, cluster, **known)

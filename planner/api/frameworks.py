@@ -30,7 +30,7 @@ def named_framework(name: str | None) -> tuple[str | None, str | None]:
     if name not in TARGETS and (is_path(name) or same_name(name, known)):
         return name, None
     if name not in {*TARGETS, *ALIASES}:
-        raise UnknownNameError("framework", name, [*known, *TARGETS], "Or give a TOML file of your own.")
+        raise UnknownNameError("framework", name, {*known, *TARGETS}, "Or give a TOML file of your own.")
     target = get_target(name)
     return None if target.cluster_first else target.profile, target.name
 

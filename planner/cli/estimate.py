@@ -14,8 +14,8 @@ from planner.cli.unfold import positional
 if TYPE_CHECKING:
     from planner.api.answer import Shown
 
-OF_PYTHON = ("pp", "ep", "recompute")
-"""Choices that DeepSpeed's JSON lacks."""
+OF_PYTHON = ("pp", "ep", "recompute", "train", "optimizer")
+"""Choices that DeepSpeed's JSON lacks, or may lack."""
 OF_AUTO = ("global_batch", "micro_batch", "precision")
 """Choices that it may leave "auto"."""
 MOST_BYTES = 2**20
@@ -24,6 +24,7 @@ MOST_BYTES = 2**20
 @positional
 @takes_layout()
 def command(
+    context: typer.Context,
     place: o.Place,
     size: o.StepBatch,
     *,
@@ -60,9 +61,11 @@ def command(
         with o.working("searching what else it could run"):
             known = place.names() | {"model": model, "gpus": gpus, "attention": choices["attention"]}
             if deepspeed is not None:
-                python = {name: choices[name] for name in OF_PYTHON}
-                filled = {name: (choices | vars(size))[name] for name in OF_AUTO}
-                filled["micro_batch"] = None if filled["micro_batch"] == 1 else filled["micro_batch"]
+                source = context.get_parameter_source
+                given = {name for name in context.params if getattr(source(name), "name", "") == "COMMANDLINE"}
+                said = {name: x if name in given else None for name, x in (choices | vars(size)).items()}
+                filled = {name: said[name] for name in OF_AUTO}
+                python = {name: choices[name] for name in OF_PYTHON} | {"optimizer": said["optimizer"]}
                 answer: Shown = review_deepspeed(deepspeed, seq_len=place.seq_len, filled=filled, **known, **python)
             else:
                 answer = review_megatron(text_of(str(megatron_args)), vocab=vocab, **known)

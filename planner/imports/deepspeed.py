@@ -1,6 +1,7 @@
 """A run from DeepSpeed's JSON; model and GPUs come from elsewhere."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -18,6 +19,15 @@ from planner.step.legality import check_legal
 
 AUTO = {"global_batch": "train_batch_size", "micro_batch": "train_micro_batch_size_per_gpu"}
 """Fields that Hugging Face's trainer fills in where they are "auto", by the choice that says what with."""
+OPTIMIZERS = {"adam": "adam", "adamw": "adam", "muon": "muon", "sgd": "sgd"}
+"""DeepSpeed's names of optimizers, in any case of their letters, by planner's."""
+ZERO = "zero_optimization"
+SIZES = {
+    "reduce_bucket_size": "reduce_bucket_parameters", "stage3_max_live_parameters": "live_parameters",
+    "max_live_parameters": "live_parameters", "sub_group_size": "update_parameters",
+}  # fmt: skip
+"""Sizes of ZeRO, by the figures of a framework's profile that they are."""
+MOST_PARAMETERS = 1e18
 
 
 def deepspeed_run(
@@ -26,51 +36,126 @@ def deepspeed_run(
     """The run that a DeepSpeed configuration describes.
 
     filled: global_batch, micro_batch and precision for what the JSON leaves "auto", None for not given. python: the
-    layout's choices that the JSON can't say: pp, ep, recompute, attention.
+    layout's choices that the JSON can't say: pp, ep, recompute, attention, train; optimizer where it doesn't say it.
 
-    Raises FileFormatError for a key that is missing, left to be filled in, of the wrong kind or out of range;
-    LayoutError for numbers that contradict each other, or a layout that breaks a rule.
+    Raises InputError for a choice that stands in both; FileFormatError for a key that is missing, left to be filled in,
+    of the wrong kind or out of range; LayoutError for numbers that contradict each other, or a layout that breaks a
+    rule.
     """
+    if path.suffix in (".yaml", ".yml"):
+        raise FileFormatError(
+            f"{path}: is YAML; allowed: DeepSpeed's JSON, which Accelerate's YAML names as deepspeed_config_file"
+        )
     config = Fields(path, read_json(path), "an object")
     notes: list[str] = []
-    stage = config.number("zero_optimization.stage", least=0, most=3)
+    _refuse_unread(config)
+    profile = replace(profile, framework=_sized(config, profile))
+    stage = config.number(f"{ZERO}.stage", least=0, most=3)
     tp = config.number("tensor_parallel.autotp_size", least=0) or 1
     pipeline = config.table("pipeline")
     if isinstance(pipeline.get("stages"), int):
         python["pp"] = config.number("pipeline.stages")
-    if pipeline.get("activation_checkpoint_interval") and python["recompute"] == "none":
+    if config.get("pipeline.activation_checkpoint_interval") and python["recompute"] == "none":
         python["recompute"] = "full"
     if whole("gpus", gpus) % (tp * python["pp"]):
         raise LayoutError(f"{gpus} GPUs aren't a multiple of tp {tp} * pp {python['pp']}")
     dp = gpus // (tp * python["pp"])
     batch, micro = _batch(config, dp, tp, filled, notes)
-    moved = config.table("zero_optimization.offload_optimizer")
-    offload, ratio = moved.get("device", "none") != "none", moved.get("ratio", 1.0)
-    if type(ratio) not in (int, float) or not 0 <= ratio <= 1:
-        raise config.wrong("zero_optimization.offload_optimizer.ratio", "a number from 0 to 1")
-    parameters = config.table("zero_optimization.offload_param").get("device", "none") != "none"
     if config.get("activation_checkpointing") is not None and python["recompute"] == "none":
         notes.append("activation_checkpointing: the model's code turns it on; ask for recompute full if it does")
-    precision = _precision(config, filled, notes)
+    precision, python["optimizer"] = _precision(config, filled, notes), _optimizer(config, python, notes)
+    offload, share, parameters = _offloaded(config, stage)
     layouts = one_layout(
         profile.cluster, global_batch=batch, dp=dp, tp=tp, micro_batch=micro, zero=stage, precision=precision,
-        offload_optimizer=offload, offload_fraction=float(ratio) if offload else 1.0, offload_parameters=parameters,
+        offload_optimizer=offload, offload_fraction=share, offload_parameters=parameters,
         **_gradients(config, precision, profile.framework), **as_it_has(profile.framework, python),
     )  # fmt: skip
     check_legal(profile.model, profile.cluster, layouts)
-    actual, switches = _turned_off(config.table("zero_optimization"), stage, dp, profile.framework)
-    no_matter = ignored("deepspeed")
-    unknown = tuple(one_line(key) for key in config.content if key not in {*config.read, *no_matter})
+    actual, switches = _turned_off(config, stage, dp, profile.framework)
+    others = dict(_others(config, config.content))
     return ExistingRun(
         title="DeepSpeed", setup=replace(profile, framework=actual), layouts=layouts, profile=profile,
-        switches=switches, notes=tuple(notes), unknown=unknown,
-        ignored=sum(key in no_matter for key in config.content),
+        switches=switches, notes=tuple(notes),
+        unknown=tuple(one_line(key) for key in others if not others[key]), ignored=sum(others.values()),
     )  # fmt: skip
+
+
+def _others(config: Fields, table: dict[str, Any], above: str = "") -> Iterator[tuple[str, bool]]:
+    """The fields that weren't read, by dotted name, and whether they change neither time nor memory."""
+    no_matter = ignored("deepspeed-tables" if above else "deepspeed")
+    for key, value in table.items():
+        name, plain = above + key, key.removeprefix("stage3_")
+        if isinstance(value, dict) and any(read.startswith(f"{name}.") for read in config.read):
+            yield from _others(config, value, f"{name}.")
+        elif name not in config.read:
+            yield name, plain in no_matter or f"{plain} {json.dumps(value)}" in no_matter
+
+
+def _refuse_unread(config: Fields) -> None:
+    """Raises FileFormatError for ways to cut a model that aren't read."""
+    if config.number("sequence_parallel_size", 1) > 1:
+        raise config.wrong("sequence_parallel_size", "1; sequences cut over GPUs aren't read")
+    if config.get("expert_parallel.enabled"):
+        raise config.wrong("expert_parallel.enabled", "false; experts cut by the model's own code are --ep")
+
+
+def _sized(config: Fields, profile: Setup) -> Framework:
+    """The profile with the sizes that ZeRO is given; Hugging Face's trainer makes an "auto" bucket of a matrix."""
+    sizes: dict[str, Any] = {}
+    for key, figure in SIZES.items():
+        size = config.get(f"{ZERO}.{key}")
+        if size == "auto" and key == "reduce_bucket_size":
+            size = profile.model.hidden**2
+        if size in (None, "auto"):
+            continue
+        if type(size) not in (int, float) or not 0 <= size <= MOST_PARAMETERS or size % 1:
+            raise config.wrong(f"{ZERO}.{key}", f"a whole number from 0 to {MOST_PARAMETERS:.0e}")
+        sizes[figure] = float(size) or 1.0  # a profile's 0 is no limit
+    return replace(profile.framework, **sizes)
+
+
+def _offloaded(config: Fields, stage: int) -> tuple[bool, float, bool]:
+    """Whether the optimizer is in host memory, its share, whether parameters are: by a table or its older name."""
+    on_host = {}
+    for part, old in (("offload_optimizer", "cpu_offload"), ("offload_param", "cpu_offload_param")):
+        device = config.get(f"{ZERO}.{part}.device")
+        if device not in (None, "none", "cpu"):
+            raise config.wrong(f"{ZERO}.{part}.device", "cpu, none; NVMe isn't counted")
+        on_host[part] = device == "cpu" or config.one_of(f"{ZERO}.{old}", (True, False), False)
+    ratio = config.get(f"{ZERO}.offload_optimizer.ratio")
+    ratio = 1.0 if ratio is None else ratio
+    if type(ratio) not in (int, float) or not 0 <= ratio <= 1:
+        raise config.wrong(f"{ZERO}.offload_optimizer.ratio", "a number from 0 to 1")
+    if ratio < 1 and stage < 3:
+        raise config.wrong(f"{ZERO}.offload_optimizer.ratio", f"1 at stage {stage}, less at stage 3")
+    optimizer = on_host["offload_optimizer"]
+    if optimizer and stage == 0:
+        raise FileFormatError(f"{config.path}: field {ZERO}.stage is 0; allowed: 1 to 3 with offload_optimizer")
+    return optimizer, float(ratio) if optimizer else 1.0, on_host["offload_param"]
+
+
+def _optimizer(config: Fields, python: Mapping[str, Any], notes: list[str]) -> str | None:
+    """The optimizer of the JSON, else the one given."""
+    name, given = config.get("optimizer.type"), python.get("optimizer")
+    if name is None:
+        return given
+    kind = OPTIMIZERS.get(str(name).lower())
+    if kind is None:
+        raise config.wrong("optimizer.type", "Adam, AdamW, Muon, SGD")
+    if given not in (None, kind):
+        raise InputError(f"--optimizer {shown(given)} stands beside optimizer.type of {config.path}; change it there")
+    params = config.table("optimizer").get("params")
+    if kind == "sgd" and not (isinstance(params, dict) and params.get("momentum")):
+        notes.append("optimizer.type SGD without momentum: counted with it")
+    return kind
 
 
 def _precision(config: Fields, filled: Mapping[str, Any], notes: list[str]) -> str:
     """The number format that is enabled, or where that is "auto" the one given, else bf16."""
-    bf16, fp16 = (config.one_of(f"{x}.enabled", (True, False, "auto"), False) for x in ("bf16", "fp16"))
+    half = "bf16" if config.get("bf16") is not None else "bfloat16"  # the older name (runtime/precision_config.py)
+    bf16, fp16 = (config.one_of(f"{x}.enabled", (True, False, "auto"), False) for x in (half, "fp16"))
+    if bf16 is True is fp16:
+        raise config.wrong("fp16.enabled", f"false beside {half}.enabled")
     given = filled.get("precision")
     if "auto" in (bf16, fp16) and True not in (bf16, fp16):
         notes.append(f"bf16.enabled or fp16.enabled is 'auto': counted as --precision {given or 'bf16'}")
@@ -130,12 +215,11 @@ def _batch(config: Fields, dp: int, tp: int, filled: Mapping[str, Any], notes: l
     return batch, micro
 
 
-def _turned_off(
-    zero: dict[str, Any], stage: int, dp: int, f: Framework
-) -> tuple[Framework, dict[str, tuple[str, ...]]]:
+def _turned_off(config: Fields, stage: int, dp: int, f: Framework) -> tuple[Framework, dict[str, tuple[str, ...]]]:
     """The profile without the overlap that a ZeRO run doesn't turn on; by default only stage 3 overlaps."""
     nothing = f.overlap_grad_reduce == 0 == f.overlap_grad_reduce_pipelined
-    if dp == 1 or stage == 0 or zero.get("overlap_comm", stage == 3) or nothing:
+    overlaps = config.one_of(f"{ZERO}.overlap_comm", (True, False, "auto"), "auto")
+    if dp == 1 or stage == 0 or nothing or (stage == 3 if overlaps == "auto" else overlaps):
         return f, {}
     fields = ("overlap_grad_reduce", "overlap_grad_reduce_pipelined")
     return replace(f, overlap_grad_reduce=0.0, overlap_grad_reduce_pipelined=0.0), {'"overlap_comm": true': fields}

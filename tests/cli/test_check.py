@@ -89,6 +89,11 @@ def test_a_revision_without_the_file_is_named(repository, revision):
         ("launch.sh", "echo hello --hidden", "arguments such as --num-layers 32"),
         ("recipe.py", "# It can't: torchrun --nproc_per_node 8\n", "arguments such as --num-layers 32"),
         ("ds.json", "{}", "of a DeepSpeed JSON: planner estimate MODEL --deepspeed "),
+        (
+            "fsdp.yaml",
+            "distributed_type: FSDP\n",
+            "of Accelerate's YAML only its deepspeed_config_file: planner estimate",
+        ),
     ],
 )
 def test_a_file_without_arguments_is_refused(tmp_path, name, text, said):

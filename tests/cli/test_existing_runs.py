@@ -128,6 +128,16 @@ def test_what_the_trainer_fills_in_comes_from_options(tmp_path):
     told = json.loads(planner(*ask, "--precision", "fp16", "--json").stdout)
     assert (told["layout"]["global_batch"], told["layout"]["precision"]) == (128, "fp16")
     assert any("train_micro_batch_size_per_gpu is 'auto': counted as 1" in note for note in told["assumed"])
+    told = json.loads(
+        planner(*ask, "--micro-batch", "1", "--train", "lora:16", "--optimizer", "adam_8bit", "--json").stdout
+    )
+    layout = told["layout"]
+    assert (layout["micro_batch"], layout["train"], layout["optimizer"]) == (1, "lora:16", "adam_8bit")
+    assert not any("train_micro_batch_size_per_gpu is 'auto'" in note for note in told["assumed"])
+    file.write_text(json.dumps(auto | {keys[2]: 2, "optimizer": {"type": "AdamW"}}))
+    assert planner(*ask, "--optimizer", "sgd").stderr == (
+        f"planner: --optimizer 'sgd' stands beside optimizer.type of {file}; change it there\n"
+    )
     for key, option, value in ((keys[0], "--global-batch", 512), (keys[1], "--micro-batch", 4)):
         file.write_text(json.dumps(auto | {key: value, keys[2]: 2}))
         assert (
