@@ -121,6 +121,8 @@ def _offloaded(config: Fields, stage: int) -> tuple[bool, float, bool]:
         device = config.get(f"{ZERO}.{part}.device")
         if device not in (None, "none", "cpu"):
             raise config.wrong(f"{ZERO}.{part}.device", "cpu, none; NVMe isn't counted")
+        if config.get(f"{ZERO}.{old}") is not None and config.get(f"{ZERO}.{part}") is not None:
+            raise config.wrong(f"{ZERO}.{old}", f"none beside {part}")
         on_host[part] = device == "cpu" or config.one_of(f"{ZERO}.{old}", (True, False), False)
     ratio = config.get(f"{ZERO}.offload_optimizer.ratio")
     ratio = 1.0 if ratio is None else ratio

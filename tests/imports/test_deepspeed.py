@@ -79,6 +79,8 @@ REFUSED = [
     ({"stage": 2, "offload_optimizer": {"device": "cpu", "ratio": 0.5}}, {},
      f"{ZERO}.offload_optimizer.ratio is 0.5; allowed: 1 at stage 2, less at stage 3"),
     ({"stage": 0, "cpu_offload": True}, {}, f"{ZERO}.stage is 0; allowed: 1 to 3 with offload_optimizer"),
+    ({"cpu_offload": False, "offload_optimizer": {"device": "cpu"}}, {},
+     f"{ZERO}.cpu_offload is False; allowed: none beside offload_optimizer"),
     ({"cpu_offload": "yes"}, {}, f"{ZERO}.cpu_offload is 'yes'; allowed: true, false"),
     ({"reduce_bucket_size": -1}, {}, f"{ZERO}.reduce_bucket_size is -1; allowed: a whole number from 0 to 1e+18"),
     ({"sub_group_size": 10**400}, {}, f"{ZERO}.sub_group_size is 1"),
