@@ -9,6 +9,7 @@ from pathlib import Path
 
 from planner.base.errors import LayoutError, one_line
 from planner.base.files import read_toml
+from planner.exporters.target import under
 from planner.exporters.torchtitan import CHECKPOINTING, NATIVE
 from planner.imports.megatron_stages import split_so
 from planner.imports.names import ignored
@@ -24,6 +25,8 @@ PIPELINE, PARTS = "parallelism.pipeline_parallel", "parallelism.module_fqns_per_
 def torchtitan_run(path: Path, profile: Setup, *, gpus: int) -> ExistingRun:
     """The run that a job file of torchtitan describes. Raises as `planner.imports.deepspeed.deepspeed_run`."""
     config = Fields(path, read_toml(path), "a table")
+    if config.one_of("compile.enable", (True, False), False) and profile.framework.name == "torchtitan":
+        profile = under(profile, "torchtitan-compiled")
     copies, tp, cp, ep, pp = (
         config.number(f"parallelism.{name}_degree", 1) for name in
         ("data_parallel_replicate", "tensor_parallel", "context_parallel", "expert_parallel", "pipeline_parallel")
