@@ -57,14 +57,21 @@ def layout_under(setup: Setup, **choices: Any) -> Layouts:
 def held_request(setup: Setup, base: str | None = None, **question: Any) -> tuple[Setup, Request]:
     """The setup and what its search is asked (`planner.question.search_request`), held to the setup's export.
 
-    base: the user's own recipe, where that framework builds on one. question: as of `planner.question.search_request`.
+    Where no export is named, what no exporter of the framework's family can write of the model is left out too, unless
+    any_framework is asked for. base: the user's own recipe, where that framework builds on one. question: as of
+    `planner.question.search_request`.
 
     Raises LayoutError if the framework can run none of the model, or nothing of what the user has settled.
     """
-    if setup.export is None:
-        return search_request(setup, **question)
-    from planner.exporters.plan_export import get_target
+    from planner.exporters.plan_export import TARGETS, get_target
+    from planner.exporters.target import family
 
+    if setup.export is None:
+        setup, request = search_request(setup, **question)
+        same = [target for target in TARGETS.values() if target.family == family(setup.framework)]
+        if question.get("any_framework") or not same:
+            return setup, request
+        return setup, replace(request, fixed=same[0].of_model(request.fixed, setup.model))
     setup, request = search_request(setup, **(question | {"any_framework": True}))
     target = get_target(str(setup.export))
     target.check_question(setup.model, request.precision.name.lower(), base)

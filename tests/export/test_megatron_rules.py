@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner import recommend
+from planner import Model, recommend
 from planner.base.errors import LayoutError
 from planner.base.units import format_seconds
 from planner.choices.training import read_training
@@ -244,3 +244,12 @@ def test_a_mixture_of_ones_own_is_balanced_and_its_routing_said_to_be_unknown():
     assert any(note.startswith("routing: planner doesn't know") for note in model_notes(own))
     assert not any(note.startswith("routing") for note in model_notes(load_model("mixtral-8x7b")))
     assert ("--moe-aux-loss-coeff", "1e-3") in model_arguments(own, dropout=False, grouped=True)
+
+
+def test_a_search_that_names_no_framework_finds_what_the_clusters_can_write():
+    """Megatron-Core's clusters had windows in a ring, which no export has; --any-framework searches it still."""
+    question = {"gpus": 8, "batch": 32, "cp": 4, "top": 1}
+    model = Model("mistral-7b", seq_len=32768)
+    assert recommend(model, "dgx-h100", **question).best.layout["ulysses"] == 4
+    ring = recommend(model, "dgx-h100", ulysses=1, any_framework=True, **question).best
+    assert (ring.layout["cp"], ring.layout["ulysses"]) == (4, 1)
