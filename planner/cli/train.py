@@ -75,6 +75,9 @@ def command(
             real(option, value or 0.0, least=0.0, most=1e30)  # nan and infinity pass the option parser's range
         if trace is not None:
             check_writable(trace)
+        if checkpoint is not None:
+            folders = (checkpoint.absolute(), *checkpoint.absolute().parents)
+            check_writable(next(folder for folder in folders if folder.exists()) / "latest.json")
         shape, row = read_plan(plan, model)
         given = _given(instead | {"sequence_slices": slices})
         row |= given

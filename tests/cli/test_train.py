@@ -262,3 +262,12 @@ def test_a_rank_that_dies_stops_the_others_and_is_named(tmp_path):
     assert process.returncode != 0
     assert "rank 1" in said
     assert json.loads((tmp_path / "latest.json").read_text())["step"] >= 5
+
+
+def test_a_checkpoint_s_folder_is_looked_at_before_a_step(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    for folder in (file, file / "below"):
+        done = planner(*TINY, "--steps", "1", "--checkpoint", str(folder))
+        assert done.returncode == 2
+        assert done.stderr == f"planner: {file}/latest.json: can't be written: no folder {file}\n"

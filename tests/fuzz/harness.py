@@ -31,10 +31,11 @@ PROGRESS = ("train", "calibrate")
 """Commands that print progress on stderr."""
 SAID = re.compile(
     r".+: [\d.,]+ k?B|planner: (not in|WARNING:|sweep:) .+"
-    r"|planner: .+ (is not counted|goes in the next release|sets the training's)"
+    r"|planner: .+ (is not counted|goes in the next release|sets the training's|takes any number of sequences)"
 )
 """Said on stderr beside an answer: a report's file and size, what an export can't express, a sweep's progress,
-what of a model's config is not counted or stands for the training's, an option's former name."""
+what of a model's config is not counted or stands for the training's, an option's former name, the batch that tokens
+make."""
 LONGEST_LINE = 2_100
 WAITING_S = 0.05
 """Of the processor between two looks: less is waiting."""
@@ -120,7 +121,9 @@ def faults(outcome: Outcome, folder: Path, before: dict[str, bytes], outputs: tu
     after = snapshot(folder)
     kept = {name: data for name, data in before.items() if ".parts/" not in name}  # a sweep's own until it is done
     found += [f"{name} was changed" for name, data in kept.items() if after.get(name) != data]
-    asked = set(outcome.argv) | set(outputs) if outcome.code == 0 else set()
+    # Where nothing fits, exit code 1, a page says so too.
+    answered = outcome.code == 0 or (outcome.code == 1 and "--html" in outcome.argv)
+    asked = set(outcome.argv) | set(outputs) if answered else set()
     asked |= {part for text in asked for part in Path(text).parts[:1]}  # "--profile [/x]": into the folder "["
     new = [name for name in after if name not in before and "--checkpoint" not in outcome.argv]
     new = [name for name in new if ".parts/" not in name and not {".", str(folder)} & asked]  # "--profile .": into it
