@@ -127,7 +127,8 @@ def crowds_queues(cluster: Cluster, model: Transformer, x: Layouts) -> Bools:
 
 def lacks_deepep_settings(x: Layouts) -> Bools:
     """Where a group of several ranks has a size that DeepEP stops at."""
-    return np.asarray((x.ep * x.etp > 1) & ~np.isin(x.ep * x.etp, DEEPEP_RANKS))
+    size = x.ep * x.etp
+    return np.asarray((size > 1) & ~np.equal.outer(DEEPEP_RANKS, size).any(axis=0))
 
 
 def dispatchers(case: Case) -> Ints:
