@@ -151,6 +151,11 @@ class Layouts:
         """Micro-batches per step and replica, shape (n,)."""
         return self.global_batch // (self.micro_batch * self.dp)
 
+    @cached_property
+    def host_share(self) -> Array:
+        """The share of the optimizer's state that host memory keeps, shape (n,)."""
+        return np.asarray(np.where(self.offload_optimizer, self.offload_fraction, 0.0))
+
     def take(self, index: Any) -> Layouts:
         """The layouts at an index array, mask or slice; of a grid, its rows there."""
         return records.take(self, index, self.shape[-1])

@@ -161,12 +161,12 @@ def _facts(
 ) -> dict[str, Any]:
     """Facts shown beside the schedule's drawing; times in the unit of the durations."""
     span = known is not None and known.unsynchronised_end
+    clock = "first operation to last of the slowest rank" if span else "first operation to last"
+    if known is None:
+        clock += " (a file can't ask for the slowest rank's, as zb-v does)"
     facts: dict[str, Any] = {
         "time": timeline.span_s if span else timeline.makespan_s,
-        "clock": "first operation to last of the slowest rank"
-        if span
-        else "first operation to last"
-        + (" (a file can't ask for the slowest rank's, as zb-v does)" if known is None else ""),
+        "clock": clock,
         "bubble_of_what_is_drawn" if known is not None and known.steady else "bubble": timeline.bubble_fraction(span),
         "peak_activations_by_rank": (timeline.peak(kept=0.5) / (pipe.v * pipe.k)).tolist(),
         "critical_path": critical_path(timeline).sentence(),

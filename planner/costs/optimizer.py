@@ -45,7 +45,7 @@ def optimizer_s(case: Case, own: RankParameters) -> Array:
         update = update + np.where(muon, muon_s(case, own), 0.0)
     buffer = case.framework.gradient_passes * gradients * gradient_bytes(case) / case.device.memory_rate
     buffer = buffer * (1.0 - gradients_on_host(case))
-    host = np.where(layouts.offload_optimizer, layouts.offload_fraction, 0.0)
+    host = layouts.host_share
     there = moved / host_memory_rate(case.cluster) + clipped / case.device.memory_rate
     linked = local * (host * linked_bytes(case) + np.abs(host - parameters_on_host(case)) * parameter_bytes(layouts))
     linked_s = linked / case.cluster.host_link.reached_bytes_per_s
@@ -80,9 +80,8 @@ def offloaded_bytes(model: Transformer, layouts: Layouts, copies: Any) -> Array:
     once = counts.total_params(model)
     whole = (once - experts) * layouts.dp * layouts.cp + experts * layouts.expert_replicas
     held = copies * np.where(layouts.zero == 0, whole, once * layouts.dp_replicate)
-    host = np.where(layouts.offload_optimizer, layouts.offload_fraction * held, 0.0)
     parameters = layouts.offload_parameters * held * parameter_bytes(layouts)
-    return np.asarray(host * (8.0 + moment_bytes(layouts)) + parameters)
+    return np.asarray(layouts.host_share * held * (8.0 + moment_bytes(layouts)) + parameters)
 
 
 STEPS = 5  # of Newton-Schulz, in Jordan's Muon, Moonlight's and Megatron-Core's

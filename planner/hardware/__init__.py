@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -83,11 +84,10 @@ def load_cluster(name: str, *, network: str | None = None, changes: Changes | No
     )  # fmt: skip
     if network is None:
         return cluster
-    try:
+    link: Link | None = None
+    with suppress(UnknownNameError):
         link = load_link(network, changes=under(changes, "network"))
-    except UnknownNameError:
-        raise UnknownNameError("network", network, networks()) from None
-    if link.kind in INSIDE and not is_path(network):
+    if link is None or (link.kind in INSIDE and not is_path(network)):
         raise UnknownNameError("network", network, networks())
     return replace(cluster, name=f"{cluster.name} over {network}", network=link)
 

@@ -161,14 +161,15 @@ def read_log(path: Path, run: Mapping[str, Any] | None = None) -> RunLog:
             pieces = _pieces(log_format, line)
             for piece in pieces:
                 found[name].take(_facts(log_format.facts, piece), batch)
-            if not pieces and log_format.anywhere:
-                found[name].take(_facts(log_format.anywhere, line))
-            if not pieces and any(pattern.search(line) for pattern in log_format.states):
-                found[name].starts.append(found[name].steps)
-            if not pieces and run is not None:
-                _check_stated(f"{path}: line {number}", log_format.states, line, run)
             if pieces:
                 break
+            if log_format.anywhere:
+                found[name].take(_facts(log_format.anywhere, line))
+            stated = [pair for x in log_format.states for m in x.finditer(line) for pair in m.groupdict().items()]
+            if stated:
+                found[name].starts.append(found[name].steps)
+            if run is not None:
+                _check_stated(f"{path}: line {number}", stated, run)
     best = max(formats, key=lambda name: (found[name].steps, found[name].other_batch))
     its = found[best]
     if not its.steps and its.other_batch:
@@ -196,9 +197,9 @@ def read_log(path: Path, run: Mapping[str, Any] | None = None) -> RunLog:
     )  # fmt: skip
 
 
-def _check_stated(where: str, states: Iterable[re.Pattern[str]], line: str, run: Mapping[str, Any]) -> None:
+def _check_stated(where: str, stated: Iterable[tuple[str, str]], run: Mapping[str, Any]) -> None:
     """Raises InputError if a log states a size or a choice that isn't the run's; of None nothing is known."""
-    for name, value in (pair for pattern in states for m in pattern.finditer(line) for pair in m.groupdict().items()):
+    for name, value in stated:
         if run[name] is not None and value.lower() != str(run[name]).lower():
             raise InputError(f"{where} says {name} {value}, the run's is {run[name]}; allowed: a log of that run")
 

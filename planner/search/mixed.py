@@ -100,9 +100,10 @@ def _replicas(question: MixedQuestion, some: tuple[int, ...], _: float) -> Mixed
     if parts < len(some):
         raise LayoutError("a group has no part of the batch")
     each, model = question.batch // parts, question.setups[0].model
+    part_s = [least_s(question, g, each) for g in some]
 
     def seconds(g: int, number: int, reach_s: float) -> float:
-        if least_s(question, some[g], number * each) > reach_s:
+        if number * part_s[g] > reach_s:
             return float("inf")
         try:
             return question.alone(some[g], number * each, reach_s)[0]

@@ -43,7 +43,7 @@ def fastest_pipeline(question: MixedQuestion, some: tuple[int, ...], under_s: fl
     Raises LayoutError if there is none.
     """
     best: MixedWay | None = None
-    stages_of = lru_cache(maxsize=None)(partial(_stages, question))  # orders of groups, and other groups, share them
+    stages_of = lru_cache(maxsize=None)(partial(_stages, question))  # orders of the groups share them
     for bound_s, order, tp, stages, common in sorted(_candidates(question, some), key=lambda c: c[0])[:MOST]:
         under_s = under_s if best is None else min(best.step_s, under_s)
         if bound_s >= under_s:
@@ -141,12 +141,11 @@ def pipeline_of(
     )  # fmt: skip
     ends = np.cumsum(sizes)
     works = np.array([items[k][0][end - n : end].sum() for k, n, end in zip(group, sizes, ends, strict=True)])
-    given = [_laid_out(question, g, t, p, common) for g, t in zip(order, tp, strict=True)]
-    if (int(given[0].micro_batches[0]) * works + np.cumsum(works) - works).max() >= under_s:
-        raise LayoutError("it is slower than another")
     sizes[[0, -1]] -= 1  # embedding and head
     text = pipeline_layout_text(sizes.tolist())
     given = [_laid_out(question, g, t, p, common, text) for g, t in zip(order, tp, strict=True)]
+    if (int(given[0].micro_batches[0]) * works + np.cumsum(works) - works).max() >= under_s:
+        raise LayoutError("it is slower than another")
     forward, backward = _between_groups(question, setups, given, group)
     step, peak = mixed_step(setups, given, group, forward, backward)
     if np.any(peak > np.array(usable)[group]):

@@ -47,9 +47,8 @@ def parameters_on_host(case: Case) -> Array:
     A framework that shards the optimizer's copy alone moves it with the state (FSDP2, _fsdp_param.py,
     all_gather_inputs).
     """
-    layouts = case.layouts
-    with_state = case.framework.one_sharded_copy * layouts.offload_optimizer * layouts.offload_fraction
-    return np.asarray(np.maximum(layouts.offload_parameters, with_state))
+    with_state = case.framework.one_sharded_copy * case.layouts.host_share
+    return np.asarray(np.maximum(case.layouts.offload_parameters, with_state))
 
 
 def fetched_bytes(case: Case, own: Any) -> Array:
@@ -105,7 +104,7 @@ def gradients_on_host(case: Case) -> Array:
         return np.zeros(1)
     wide = (_summed_bytes(case) >= 4.0) | (layouts.precision <= Precision.TF32)
     least = np.where(wide, framework.host_fp32_gradients_zero, framework.host_gradients_zero)
-    return np.asarray(np.where(layouts.offload_optimizer & (layouts.zero >= least), layouts.offload_fraction, 0.0))
+    return np.asarray(np.where(layouts.zero >= least, layouts.host_share, 0.0))
 
 
 def reduced_bytes(case: Case) -> Any:

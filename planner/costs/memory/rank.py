@@ -202,7 +202,7 @@ def rank_memory(
     return Memory(
         parameters_bytes=np.asarray(_parameters_bytes(case, own, moves, copies, versions)),
         gradients_bytes=gradients,
-        optimizer_bytes=(1.0 - layouts.offload_optimizer * layouts.offload_fraction) * states,
+        optimizer_bytes=(1.0 - layouts.host_share) * states,
         activations_bytes=np.asarray(kept * slack),
         logits_bytes=np.asarray(logits * slack),
         buffers_bytes=np.asarray(buffers),

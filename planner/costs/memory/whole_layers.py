@@ -74,8 +74,9 @@ def whole_bytes(
     scattered = at_most(np.minimum(at_once, layers) * of_one_layer(moves), framework.reduce_bucket_parameters)
     gathered = at_most(np.minimum(2.0 * at_once, layers) * of_one_layer(own), framework.live_parameters)
     larger = share_of_larger(model, *ends)
-    stage = np.where(case.layouts.shards > 1, case.layouts.zero, 0)  # one rank shards nothing
-    scatters, gathers = stage >= 2, (stage == 3) | ((case.layouts.zero == 3) & (parameters_on_host(case) > 0))
+    shared = case.layouts.shards > 1  # one rank shards nothing
+    scatters = (case.layouts.zero >= 2) & shared
+    gathers = (case.layouts.zero == 3) & (shared | (parameters_on_host(case) > 0))
     sent, parameter = reduced_bytes(case), parameter_bytes(case.layouts)
     return WholeBytes(
         gradients=np.where(scatters, scattered * sent, 0.0),
