@@ -30,11 +30,6 @@ def is_latent(model: Transformer) -> Any:
     return np.asarray(model.kv_lora_rank) > 0
 
 
-def value_channels(model: Transformer) -> Any:
-    """Channels of a head's values; its queries and keys have `head_dim`."""
-    return np.where(is_latent(model), model.v_head_dim, model.head_dim)
-
-
 def padded_vocab(model: Transformer, layouts: Layouts) -> Array:
     """Vocabulary rows as stored: a multiple of 128 t, Megatron-LM's default, shape (n,)."""
     block = 128 * layouts.tp

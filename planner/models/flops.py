@@ -26,7 +26,7 @@ def forward_flops(m: Transformer, *, causal: bool = False) -> dict[str, Any]:
     a, kv, d = m.num_heads, m.num_kv_heads, m.head_dim
     rank_q, rank_kv, rope = np.asarray(m.q_lora_rank), np.asarray(m.kv_lora_rank), m.qk_rope_head_dim
     latent = rank_kv > 0
-    v_dim = np.where(latent, m.v_head_dim, d)
+    v_dim = m.value_channels
     query = np.where(rank_q > 0, h * rank_q + rank_q * a * d, h * a * d)
     projections = np.where(
         latent, query + h * (rank_kv + rope) + rank_kv * a * (d - rope + m.v_head_dim), h * (a + 2 * kv) * d
@@ -73,7 +73,7 @@ def _met(m: Transformer) -> Any:
 
 def _palm(m: Transformer, sequences: Any, recompute: Any) -> Any:
     n = _met(m)
-    heads = m.head_dim + np.where(np.asarray(m.kv_lora_rank) > 0, m.v_head_dim, m.head_dim)
+    heads = m.head_dim + m.value_channels
     layers = m.num_attention_layers + np.asarray(m.num_mtp_layers)
     return (6.0 * n + 6.0 * layers * m.num_heads * heads * m.seq_len) * m.seq_len * sequences
 

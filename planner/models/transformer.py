@@ -101,6 +101,11 @@ class Transformer:
         return np.rint(np.asarray(self.num_shared_experts) * self.moe_ffn).astype(np.int64)
 
     @property
+    def value_channels(self) -> Any:
+        """Channels of a head's values; its queries and keys have `head_dim`."""
+        return np.where(np.asarray(self.kv_lora_rank) > 0, self.v_head_dim, self.head_dim)
+
+    @property
     def output_heads(self) -> Any:
         """Heads onto the vocabulary: the model's, and one for each module of multi-token prediction."""
         return 1 + self.num_mtp_layers

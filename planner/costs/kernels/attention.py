@@ -13,7 +13,7 @@ import numpy as np
 from planner.base.arrays import Array
 from planner.costs.case import Case
 from planner.costs.kernels.device import aligned_share
-from planner.costs.shapes import has_dropout, value_channels
+from planner.costs.shapes import has_dropout
 from planner.hardware import Efficiency
 from planner.layouts import Attention
 from planner.models import Transformer, mix
@@ -88,7 +88,7 @@ def attention_s(case: Case, *, fp8: bool = False) -> tuple[Array, Array]:
     flash = kernel >= Attention.FLASH1
     names = [k.name.lower() for k in Attention]
     scores = score_elements(case) / case.layouts.sequence_slices
-    heads = (model.head_dim, value_channels(model))
+    heads = (model.head_dim, model.value_channels)
     flop = 2.0 * scores * (heads[0] + heads[1])
     flop_blocks = 2.0 * scores * sum(e.flash_head_step * np.ceil(np.asarray(d) / e.flash_head_step) for d in heads)
     forward_rate = np.array([e.flash_forward.get(n, np.nan) for n in names])[kernel]

@@ -21,7 +21,7 @@ from planner.costs.adapters import frozen
 from planner.costs.case import Case
 from planner.costs.kernels.device import NVFP4_BYTES, stream_s
 from planner.costs.layer.matmul_shapes import common_products
-from planner.costs.shapes import inner_width, routed_width, value_channels
+from planner.costs.shapes import inner_width, routed_width
 from planner.layouts import Precision
 from planner.models import mix
 
@@ -49,7 +49,7 @@ def casts_s(case: Case, in_epilogue: bool) -> tuple[Array, Array]:
     normed, summed = ((blocks - (part.blocks - n)) * h for n in (part.norms, part.sums))
     of_experts = routed_width(model, case.busiest_copies) / t
     epilogue = of_experts if in_epilogue else 0.0
-    attended, scanned = part.attention * model.num_heads * value_channels(model), part.ssm * mix.ssm_channels(model)[0]
+    attended, scanned = part.attention * model.num_heads * model.value_channels, part.ssm * mix.ssm_channels(model)[0]
     inner = (attended + scanned + inner_width(model, case.busiest_copies)) / t - epilogue
     # Inputs in 16 bits: the experts' copies, the shared experts' input, latents, and those of experts' latents.
     copies = part.sparse * case.busiest_copies * case.layouts.etp / t * mix.expert_width(model)

@@ -13,7 +13,7 @@ from planner.base.arrays import Array, Bools
 from planner.costs.case import Case
 from planner.costs.kernels.device import aligned_share, group_s, matmul_s
 from planner.costs.layer.matmul_shapes import common_products, expert_products, mlp_products
-from planner.costs.shapes import is_latent, value_channels
+from planner.costs.shapes import is_latent
 from planner.layouts import Recompute
 from planner.models import mix
 
@@ -61,7 +61,7 @@ def kept_operation_bytes(case: Case) -> Array:
     tokens, shared = case.local_tokens, case.token_shares
     part = mix.shares(model)
     columns = sum(rows * wide * count * share for (rows, wide, _, count), share in _needed(case))
-    attended = part.attention * model.num_heads * value_channels(model) / layouts.tp
+    attended = part.attention * model.num_heads * model.value_channels / layouts.tp
     sums = part.sums - case.framework.compiled_layers * (part.dense + part.sparse)
     summed = np.where(shared > 1, sums, 0.0)  # a reduce-scatter each; all-reduces run again
     exchanged = 2.0 * mix.expert_width(model) * part.sparse * np.asarray(model.top_k) * (layouts.ep > 1)

@@ -19,7 +19,7 @@ from planner.costs.layer.expert_routing import routed_s
 from planner.costs.layer.fp8_casts import casts_s
 from planner.costs.layer.kept_operations import by_operation, dropped_products_s
 from planner.costs.layer.matmul_shapes import common_products, expert_products, latent_products, mlp_products
-from planner.costs.shapes import has_dropout, inner_width, is_latent, routed_width, value_channels
+from planner.costs.shapes import has_dropout, inner_width, is_latent, routed_width
 from planner.layouts import Recompute
 from planner.models import mix
 
@@ -130,7 +130,7 @@ def pointwise_s(case: Case) -> tuple[Array, Array, Array]:
     hidden = tokens * model.hidden / case.token_shares
     part = mix.shares(model)
     mla, kv_heads = is_latent(model), np.maximum(model.num_kv_heads, layouts.tp)
-    heads, v_dim = part.attention * tokens / layouts.tp, value_channels(model)
+    heads, v_dim = part.attention * tokens / layouts.tp, model.value_channels
     qk = heads * (model.num_heads + kv_heads) * model.head_dim
     # Latent attention turns a part of each query's channels, and one key for all heads.
     one_key = part.attention * tokens * model.qk_rope_head_dim

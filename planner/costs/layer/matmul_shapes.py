@@ -10,7 +10,7 @@ import numpy as np
 
 from planner.costs.case import Case
 from planner.costs.kernels.state_space import ssm_products
-from planner.costs.shapes import is_latent, value_channels
+from planner.costs.shapes import is_latent
 from planner.models import mix
 
 
@@ -36,7 +36,7 @@ def attention_products(case: Case) -> list[tuple[Any, Any, Any]]:
         ((a + 2 * kv) * d / t, h, share * ~mla),
         (np.maximum(rank_q, 1), h, (mla & (rank_q > 0)) * share),
         (np.maximum(model.kv_lora_rank + model.qk_rope_head_dim, 1), h, mla * share),
-        (h, a * value_channels(model) / t, share),
+        (h, a * model.value_channels / t, share),
         *latent_products(case),
     ]
 

@@ -12,7 +12,7 @@ from planner.costs.kernels.attention import score_elements
 from planner.costs.kernels.state_space import ssm_bytes
 from planner.costs.layer.kept_operations import by_operation, kept_operation_bytes
 from planner.costs.layer.matmul_shapes import common_products, expert_products
-from planner.costs.shapes import has_dropout, inner_width, is_latent, value_channels
+from planner.costs.shapes import has_dropout, inner_width, is_latent
 from planner.layouts import Attention, Recompute
 from planner.models import mix
 
@@ -70,7 +70,7 @@ def layer_tensors(case: Case) -> LayerTensors:
     # What blocks add to is the next ones' input; an eager RMSNorm keeps its fp32 input and product as well. Blocks of
     # one norm share its output. The router's input stays in 16 bits; latent attention has two products on one input.
     cast = np.where(mla, 0.0, part.attention) + part.ssm + part.dense - (part.blocks - part.norms)
-    v_dim = value_channels(model)
+    v_dim = model.value_channels
     kv_heads = np.where(mla, model.num_heads, np.maximum(model.num_kv_heads, t))
     out = model.num_heads * v_dim
     # Context ranks that gather all keys and values keep them, PyTorch's its own ones for every query head; a norm of

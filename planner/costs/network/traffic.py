@@ -32,7 +32,7 @@ from planner.costs.network.collectives import (
 )
 from planner.costs.network.data_parallel import DataCollectives, flat_copies_s, shards_per_layer
 from planner.costs.parameters import RankParameters
-from planner.costs.shapes import is_latent, value_channels
+from planner.costs.shapes import is_latent
 from planner.layouts import Dispatcher, Precision, Recompute
 from planner.models import mix
 
@@ -155,7 +155,7 @@ def context_s(case: Case, group: Group) -> tuple[Array, Array]:
     model, layouts, repeated = case.model, case.layouts, case.framework.sdpa_context
     kv_heads = np.where(repeated, model.num_heads, model.num_kv_heads)
     heads = np.where(is_latent(model), model.num_heads, np.maximum(kv_heads, layouts.tp))
-    channels = model.head_dim + value_channels(model)
+    channels = model.head_dim + model.value_channels
     size = layouts.micro_batch * model.seq_len * heads * channels / (layouts.tp * layouts.ulysses)
     size = size * case.device.element_bytes
     once = mix.shares(model).attention * all_gather_s(group, size)
@@ -186,7 +186,7 @@ def exchange_s(case: Case, group: Group) -> tuple[Array, Array]:
         nothing = np.zeros(1)
         return nothing, nothing
     keys = np.where(is_latent(model), model.num_heads, np.maximum(model.num_kv_heads, layouts.tp))
-    channels = (model.num_heads + keys) * (model.head_dim + value_channels(model))
+    channels = (model.num_heads + keys) * (model.head_dim + model.value_channels)
     each = case.local_tokens / layouts.tp * case.device.element_bytes
     # Four all-to-alls, each with its own start.
     start = 3.0 * all_to_all_s(group, 0.0)
