@@ -65,6 +65,7 @@ class Layouts:
     sequence_slices: parts of a sequence that pass the pipeline one by one.
     recompute_layers: with full recomputation, how many layers of each virtual stage are repeated, its first ones
     (Megatron-LM's --recompute-method block, arXiv 2205.05198); 0 all.
+    cuda_graphs: the host launches a layer's pass at once, where the layer is not recomputed whole (`graphed`).
     offload_fraction: of the optimizer's state, where offload_optimizer keeps it in host memory; the host updates it.
     offload_parameters: where ZeRO 3 shards parameters, a rank's shard waits in host memory for every gather.
     offload_layers: of each virtual stage the first ones, whose activations wait in host memory for their backward pass.
@@ -98,6 +99,7 @@ class Layouts:
     layer_split: Ints
     pipeline_layout: Ints
     fused_norm: Bools
+    cuda_graphs: Bools
     offload_optimizer: Bools
     offload_fraction: Array
     offload_parameters: Bools

@@ -175,18 +175,23 @@ def what_is_fixed(*, allow_offload: bool = False, allow_async: bool = False, **c
     )  # fmt: skip
 
 
-def as_it_has(framework: Framework, choices: Mapping[str, Any]) -> dict[str, Any]:
-    """The choices, with the norms of a framework that has no fused kernel where nothing is said of them.
+def as_it_has(setup: Setup, choices: Mapping[str, Any]) -> dict[str, Any]:
+    """The choices, with the framework's own norms, and CUDA graphs on such GPUs, where nothing is said of them.
 
-    Raises InputError for parameters in host memory if the framework doesn't put them there by themselves.
+    Raises InputError for parameters in host memory if the framework doesn't put them there by themselves, and for CUDA
+    graphs if it has none.
     """
+    framework, unstated = setup.framework, setup.framework.unstated
     if choices.get("offload_parameters") not in (None, False) and not framework.offloads_parameters:
         raise InputError(
             f"offload_parameters is on; allowed: off with {framework.name}, which moves them with the optimizer's "
             "state or not at all; DeepSpeed moves them alone"
         )
-    unsaid = choices.get("fused_norm") is None and not framework.unstated.fused_norm
-    return {**choices, "fused_norm": False} if unsaid else dict(choices)
+    if choices.get("cuda_graphs") and not framework.captures_graphs:
+        raise InputError(f"cuda_graphs is on; allowed: off with {framework.name}, which replays no layers")
+    architecture = setup.cluster.accelerator.efficiency.name
+    own = {"fused_norm": unstated.fused_norm, "cuda_graphs": architecture in unstated.cuda_graphs}
+    return {**choices, **{name: value for name, value in own.items() if choices.get(name) is None}}
 
 
 def check_tokens(fixed: Fixed, given: bool, allowed: str = "full, or with --tokens") -> None:
@@ -227,7 +232,7 @@ def careful(
     if max_memory_gib is not None:
         rooms.append(GIB * real("max_memory_gib", max_memory_gib, least=0.001, most=memory / GIB))
     accelerator = replace(setup.cluster.accelerator, room_bytes=min(rooms))
-    fixed = what_is_fixed(**as_it_has(setup.framework, choices))
+    fixed = what_is_fixed(**as_it_has(setup, choices))
     named = [get_schedule(name) for name in fixed.schedule or ()]
     if named and fixed.pp is None and not any(s.name == "1f1b" or s.one_layer_chunks for s in named):
         fixed = replace(fixed, pipelined=True)

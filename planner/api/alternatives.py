@@ -19,7 +19,7 @@ from planner.choices.table import CHOICES
 from planner.choices.training import read_training
 from planner.layouts import GradDtype, OptimizerKind
 from planner.question import FIT_CHANCE
-from planner.report.tables import PARTS, lighter_lines
+from planner.report.tables import GRAPHS, PARTS, lighter_lines
 from planner.search import Recommendation
 from planner.search import recommend as search
 from planner.search.found import EQUAL
@@ -38,8 +38,9 @@ LIGHTER = (
 )  # fmt: skip
 """Choices that take less memory, none of which a search tries by itself."""
 ADAPTERS = "lora:16"
-LONG, SHORTER = 0.6, 0.8
-"""Shares of the step to run: of a layout over memory that says what memory costs; of an option worth a word."""
+LONG, SHORTER, GRAPHED = 0.6, 0.8, 0.95
+"""Shares of the step to run: of a layout over memory that says what memory costs; of an option, and of CUDA graphs,
+worth a word."""
 MOST_REASONS = 5
 NEAR = 0.25  # of the batch: one as near would be taken in its place
 LEAST = 0.001  # of the step: less is no difference
@@ -143,22 +144,35 @@ class Alternatives:
 
     @cached_property
     def faster_with(self) -> dict[str, float]:
-        """Options that take less memory, and the shorter step with each, fastest first, if memory makes the step long.
+        """Options, and the shorter step with each, fastest first: CUDA graphs, where the host's launches make it long;
+        those that take less memory, where memory does.
 
-        It does where a layout over it takes less than `LONG` of the step.
+        Memory does where a layout over it takes less than `LONG` of the step.
         """
-        result, request = self.found.estimate, self.found.request
+        result, fixed = self.found.estimate, self.found.request.fixed
         if self.by_memory or not len(self.found.best):
             return {}
-        if not np.any(result.step_time_s[~result.fits] < LONG * self._step_s):
-            return {}
-        lighter = {
-            option: _searched(self.setup, replace(request, fixed=fixed), plainest=True, reach_s=SHORTER * self._step_s)
-            for option, fixed in _lighter(request.fixed)
-        }
-        steps = {option: float(x.estimate.step_time_s[x.best[0]]) for option, x in lighter.items() if x is not None}
-        short = {option: step for option, step in steps.items() if step <= SHORTER * self._step_s}
+        graphs = (dict(fixed.shared) | {"cuda_graphs": True}).items()
+        tried = {GRAPHS: (replace(fixed, shared=tuple(graphs)), GRAPHED)} if self._launches_all else {}
+        if np.any(result.step_time_s[~result.fits] < LONG * self._step_s):
+            tried |= {option: (lighter, SHORTER) for option, lighter in _lighter(fixed)}
+        steps = {option: self._step_with(*one) for option, one in tried.items()}
+        short = {option: step for option, step in steps.items() if step <= tried[option][1] * self._step_s}
         return dict(sorted(short.items(), key=lambda item: item[1]))
+
+    @property
+    def _launches_all(self) -> bool:
+        """Whether the host launches every kernel, which some layout waits for, though the framework has CUDA graphs."""
+        result = self.found.estimate
+        if not self.setup.framework.captures_graphs or result.layouts.cuda_graphs[0]:
+            return False
+        return bool(np.any((result.step_time_s - result.time.host_s)[result.fits] < GRAPHED * self._step_s))
+
+    def _step_with(self, fixed: Fixed, share: float) -> float:
+        """The step of the layout to run with other choices; infinite if none takes less than that share of today's."""
+        request = replace(self.found.request, fixed=fixed)
+        best = _searched(self.setup, request, plainest=True, reach_s=share * self._step_s)
+        return math.inf if best is None else float(best.estimate.step_time_s[best.best[0]])
 
     @property
     def _step_s(self) -> float:

@@ -4,6 +4,7 @@ from planner.base.units import GBIT, format_bytes
 from planner.choices.training import training_text
 from planner.costs.case import Case
 from planner.costs.layer.expert_routing import dispatchers
+from planner.costs.layer.host_launches import graphed
 from planner.costs.memory.bytes_per_parameter import gradient_bytes, reduced_bytes
 from planner.costs.memory.fit_chance import kinds_of, unmeasured
 from planner.costs.optimizer import offloaded_bytes
@@ -59,6 +60,9 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
     ]
     if not layouts.fused_norm[0] and model.rms_norm:
         said.append("norms of several kernels (--fused-norm: one)")
+    if layouts.cuda_graphs[0]:
+        replayed = "layers replayed as CUDA graphs, whose own buffers are not counted"
+        said.append(replayed if graphed(layouts)[0] else "no CUDA graphs: layers recomputed or offloaded have none")
     if setup.framework.compiled_layers:
         said.append(f"layers compiled by torch.compile ({setup.framework.name})")
     elif compiled in profile_names("frameworks"):

@@ -46,7 +46,7 @@ def setup_under(model: Any, cluster: Any, framework: str | None, **more: Any) ->
 
 def layout_under(setup: Setup, **choices: Any) -> Layouts:
     """One layout, where nothing is said as its framework has it. Raises as `planner.question.one_layout`."""
-    choices = as_it_has(setup.framework, choices)
+    choices = as_it_has(setup, choices)
     layouts = one_layout(setup.cluster, **choices, own_split=setup.framework.layer_split)
     check_share(choices, bool(choices.get("offload_optimizer")), "offload_optimizer")
     if choices.get("sequence_parallel") is None and setup.framework.spreads_tokens:

@@ -27,6 +27,7 @@ class SharedChoices(TypedDict, total=False):
     precision: str | None
     attention: str | None
     fused_norm: bool | None
+    cuda_graphs: bool | None
     grad_dtype: str | None
     grad_reduce_dtype: str | None
     optimizer: str

@@ -56,6 +56,8 @@ CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
            "layout", settled=False, of_layer=False, parse=parse_pipeline_layout, pipelined=True),
     Choice("fused_norm", bool, True, "A fused norm kernel.", settled=False, shared=True,
            derived="the framework's own"),
+    Choice("cuda_graphs", bool, False, "Layers that are not recomputed whole are replayed as CUDA graphs.",
+           settled=False, shared=True, derived="as the framework's own recipes on such GPUs"),
     Choice("offload_optimizer", bool, False, "Optimizer state in host memory.", "offload", tie=15, axis=5,
            tried=(False, True), settled=False, of_layer=False, risks=2),
     Choice("offload_fraction", float, 1.0, "Share of the optimizer's state that offload_optimizer moves to the host, "

@@ -211,6 +211,10 @@ def adapt_core(nearest: Nearest, named: Callable[[str], str]) -> None:
     if row["pp"] > 1 or row["recompute"] != "none":  # transformer_config.py's own rule
         reason = f"{named('cpu_offloading_num_layers')} excludes a pipeline and recomputation"
         nearest.change("offload_layers", 0, reason)
+    if row["recompute"] == "full" or row["offload_layers"]:
+        nearest.change("cuda_graphs", False, "layers recomputed whole or offloaded have none")
+    if row["recompute"] == "selective" and nearest.setup.model.dropout:
+        nearest.change("cuda_graphs", False, "a graph can't repeat attention with dropout")
     if row["precision"] == "fp16" and row["ep"] > 1:
         raise nearest.refuse("ep", "has no expert parallelism in fp16", "recommend with --precision bf16 or --ep 1")
     if nearest.setup.model.num_experts and row["tp"] > 1:
@@ -292,6 +296,8 @@ def training_arguments(job: Job) -> Arguments:
         (some, "--recompute-modules", *some),
         (True, "--attention-backend", attention_backend(job)),
         (row["attention"] == "unfused", "--no-masked-softmax-fusion"),
+        (row["cuda_graphs"], "--cuda-graph-impl", "transformer_engine"),
+        (row["cuda_graphs"], "--cuda-graph-scope", *graph_scope(job)),
         (precision in HALF, "--bf16"),
         # Without it Megatron-LM keeps gradients in fp32 too, and the memory would not be the predicted one.
         (precision in HALF and "bf16" in kept, "--grad-reduce-in-bf16"),
@@ -304,6 +310,16 @@ def training_arguments(job: Job) -> Arguments:
         (gathers_fp8(job, row) and recipe == "mxfp8" and row["zero"] < 2, "--reuse-grad-buf-for-mxfp8-param-ag"),
         (precision == "nvfp4", "--fp4-format", "e2m1"),
     )
+
+
+def graph_scope(job: Job) -> tuple[str, ...]:
+    """What of a layer is a CUDA graph: all of a dense one; of experts their routing, and what precedes the dispatch.
+
+    Of experts with a capacity an all-to-all copies counts to the host there (transformer_config.py).
+    """
+    if not job.model.num_experts:
+        return "attn", "mlp"
+    return ("attn", "moe_router") if job.row["capacity_factor"] else ("attn", "moe_router", "moe_preprocess")
 
 
 def attention_backend(job: Job) -> str:

@@ -161,6 +161,10 @@ def _parallelism(job: Job) -> Table:
         (model.rotary and model.rotary_base, "model.rotary_base", model.rotary_base),
         (model.norm_epsilon, "model.layernorm_epsilon", model.norm_epsilon),
         (True, "model.attention_backend", f"AttnBackend.{megatron.attention_backend(job)}"),
+        (True, "model.cuda_graph_impl", quoted("transformer_engine" if row["cuda_graphs"] else "none")),
+        (row["cuda_graphs"], "model.cuda_graph_scope", f"[{', '.join(map(quoted, megatron.graph_scope(job)))}]"),
+        (row["cuda_graphs"], "model.use_te_rng_tracker", True),
+        (row["cuda_graphs"], "rng.te_rng_tracker", True),
     ]  # fmt: skip
 
 

@@ -21,12 +21,14 @@ class Unstated:
 
     attention: the kernel. sequence_parallel: whether tensor ranks share what lies between products. zero: ZeRO stages
     without pipeline stages, of which the first that fits counts. fused_norm: whether norms are one kernel.
+    cuda_graphs: GPU architectures on which its own recipes replay layers as CUDA graphs.
     """
 
     attention: Literal["unfused", "fused", "flash1", "flash2", "flash3"] = "flash3"
     sequence_parallel: bool = True
     zero: tuple[Literal[0, 1, 2, 3], ...] = (1,)
     fused_norm: bool = True
+    cuda_graphs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,6 +176,8 @@ class Framework:
         "It can recompute norms, experts' activation functions and products up from latents alone.",
         because="only what a profile says it can")
     block_recompute: bool = yes("Full recomputation can be of the first layers of each virtual stage alone.",
+        because="only what a profile says it can")
+    captures_graphs: bool = yes("Layers that are not recomputed whole can be replayed as CUDA graphs.",
         because="only what a profile says it can")
     offloads_layers: bool = yes("Without a pipeline and recomputation, layers' activations can wait in host memory.",
         because="only what a profile says it can")

@@ -68,7 +68,7 @@ def deepspeed_run(
     layouts = one_layout(
         profile.cluster, global_batch=batch, dp=dp, tp=tp, micro_batch=micro, zero=stage, precision=precision,
         offload_optimizer=offload, offload_fraction=share, offload_parameters=parameters,
-        **_gradients(config, precision, profile.framework), **as_it_has(profile.framework, python),
+        **_gradients(config, precision, profile.framework), **as_it_has(profile, python),
     )  # fmt: skip
     check_legal(profile.model, profile.cluster, layouts)
     actual, switches = _turned_off(config, stage, dp, profile.framework)

@@ -103,7 +103,7 @@ def _choices(a: Arguments, profile: Setup, gpus: int, notes: list[str]) -> dict[
         "global_batch": a.number("global-batch-size", micro * dp) or micro * dp, "zero": zero,
         "dp_replicate": (a.number("num-distributed-optimizer-instances", 1) or 1) if zero else 1,
         "recompute": _recompute(a, notes), "recompute_layers": _recompute_layers(a, profile, pp * v),
-        "attention": _attention(a), "precision": precision,
+        "attention": _attention(a), "precision": precision, "cuda_graphs": _graphs(a),
         "dispatcher": _dispatcher(a, notes) if profile.model.num_experts and ep > 1 else None,
         **_gradients(a, precision, profile.framework), "optimizer": _optimizer(a, notes),
         "pipeline_layout": (a.text(LAYOUT) or "") if pp > 1 else "",
@@ -112,6 +112,11 @@ def _choices(a: Arguments, profile: Setup, gpus: int, notes: list[str]) -> dict[
         "offload_layers": a.number("cpu-offloading-num-layers", 0, least=0),
         "offload_fraction": a.real("optimizer-offload-fraction", 1.0, 1) if "optimizer-cpu-offload" in a else 1.0,
     }  # fmt: skip
+
+
+def _graphs(a: Arguments) -> bool:
+    how = a.one_of("cuda-graph-impl", ("none", "local", "transformer_engine", "full_iteration"))
+    return how not in (None, "none") or "enable-cuda-graph" in a or "external-cuda-graph" in a
 
 
 def _ulysses(a: Arguments, cp: int, notes: list[str]) -> int:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 MEMORY = {"buffers": "buffers of a layer at work", "reserved": "context, communicators"}
 """Parts of the memory whose own names don't say what they are."""
+GRAPHS = "--cuda-graphs"
 DIFFERS = 0.01  # of a step: a closed form that is further from the timeline is shown beside it
 PARTS = {
     "matmul": "matrix products",
@@ -149,9 +150,11 @@ def recommendation_view(found: Recommendation, setup: Setup, beside: Mapping[str
 
 
 def lighter_lines(faster_with: Mapping[str, float]) -> list[str]:
-    """The steps with options that take less memory, where memory makes them long: a sentence, or none."""
-    steps = [f"{format_seconds(step)} with {option}" for option, step in faster_with.items()]
-    return [f"Slow for want of memory: a step takes {', '.join(steps)}"] if steps else []
+    """The steps with options that shorten them: a sentence for the host's launches, one for memory, or none."""
+    steps = {option: f"{format_seconds(step)} with {option}" for option, step in faster_with.items()}
+    launches, lighter = steps.pop(GRAPHS, ""), ", ".join(steps.values())
+    lines = {"Slow for the host's launches": launches, "Slow for want of memory": lighter}
+    return [f"{why}: a step takes {said}" for why, said in lines.items() if said]
 
 
 def closed_form_lines(result: Estimate, i: int) -> list[str]:

@@ -29,9 +29,9 @@ class Changed:
 def one_change(setup: Setup, layouts: Layouts, runnable: Fixed, attention: str) -> Changed | None:
     """The layouts that one decision away is legal and runnable; None where there are none.
 
-    A decision: the kernel (`attention` is the fastest that there is), recomputation, sharding, sequence parallelism,
-    micro-batch, virtual stages, schedule, the split of layers, offload, experts' parallelism, or a prime factor moved
-    from one degree of parallelism to another, on the same number of accelerators.
+    A decision: the kernel (`attention` is the fastest that there is), CUDA graphs, recomputation,
+    sharding, sequence parallelism, micro-batch, virtual stages, schedule, the split of layers, offload, experts'
+    parallelism, or a prime factor moved from one degree to another, on the same number of accelerators.
     """
     row = layouts.row(0)
     seen: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -72,6 +72,8 @@ def _neighbours(model: Transformer, framework: Framework, row: dict[str, Any], a
     if framework.layer_split == "even":  # else its user has no say
         out += [{"layer_split": split} for split in ("even", "balanced", "ends", "last")]
     out += [{"grad_dtype": "bf16", "grad_reduce_dtype": "framework"}]
+    if framework.captures_graphs:
+        out.append({"cuda_graphs": not row["cuda_graphs"]})
     if row["tp"] > 1:
         out.append({"sequence_parallel": not row["sequence_parallel"]})
     if model.num_experts:

@@ -10,6 +10,7 @@
 | sequence_parallel | where tp > 1 as the profile's `[unstated]`: on from Megatron-Core on, off before |
 | attention | the profile's `[unstated]`: fused softmax for Megatron-LM's, flash3 (cuDNN's kernel) after |
 | fused_norm | the profile's `[unstated]`: no of Hugging Face's models, whose norms are several operations |
+| cuda_graphs | on on the GPU architectures that the profile's `[unstated]` names: NVIDIA's recipes on Blackwell |
 | recompute | none where that is likelier to fit than not, else the least that is: selective, fine (of mixtures and
   latent attention, where the framework has it), full |
 | what no column has: a hybrid's state-spaces; a mixture's shared experts, dense layers, latent attention | the
@@ -91,20 +92,24 @@ def usual_split(model: Transformer, pp: int, v: int) -> str:
     return "last" if v > 1 and has_short_last(layers, stages) else "even"
 
 
-def candidates(run: MeasuredRun, model: Transformer, framework: Framework) -> list[dict[str, Any]]:
-    """The layouts that a run may have had: one where every cell is said."""
+def candidates(
+    run: MeasuredRun, model: Transformer, framework: Framework, architecture: str = ""
+) -> list[dict[str, Any]]:
+    """The layouts that a run may have had on GPUs of an architecture: one where every cell is said."""
     tp, pp, cp = run["tp"], run["pp"], run["cp"] or 1
     ep = run["ep"] or 1
     dp = run["dp"] or max(run["n_gpus"] // (tp * pp * cp), 1)
     if dp * tp * pp * cp * ep == run["n_gpus"]:
         dp *= ep
     unstated, spread = framework.unstated, run["sequence_parallel"]
+    graphs = run["cuda_graphs"] if said(run, "graphs") is None else said(run, "graphs")
     base = {
         "dp": dp, "tp": tp, "pp": pp, "cp": cp, "ep": ep, "global_batch": run["global_batch"],
         "sequence_slices": run["seq_splits"] or 1, "dp_replicate": run["dp_replicate"] or 1,
         "precision": run["precision"],
         "attention": said(run, "attention") or run["attention"] or unstated.attention,
         "fused_norm": unstated.fused_norm if run["fused_norm"] is None else run["fused_norm"],
+        "cuda_graphs": architecture in unstated.cuda_graphs if graphs is None else graphs,
         "recompute_layers": run["recompute_layers"] or 0,
         "capacity_factor": float(said(run, "capacity") or 0.0),
         "dispatcher": said(run, "dispatcher") if framework.node_dispatch and said(run, "dispatcher") else "framework",

@@ -166,21 +166,16 @@ class RunGroup:
 
 LoadCluster = Callable[[str], Cluster]
 LoadFramework = Callable[[str], Framework]
-# A framework's name, and what is said of launches, of repeats, of whose loss ran, of when gradients are reduced, of
-# what CUDA graphs hold, and of tensor-parallel collectives.
-Software = tuple[str, str | None, str | None, str | None, str | None, str | None, str | None]
+# A framework's name, and what is said of launches, of repeats, of whose loss ran, of when gradients are reduced, and of
+# tensor-parallel collectives.
+Software = tuple[str, str | None, str | None, str | None, str | None, str | None]
 
 
 def _as_run(framework_of: LoadFramework, software: Software) -> Framework:
     """A framework with the launches, recomputation, loss and reduction that runs of it are said to have had."""
-    name, launches, repeats, loss, reduction, graphs, tensor = software
+    name, launches, repeats, loss, reduction, tensor = software
     own = framework_of(name)
     of_loss = own if loss is None else framework_of(loss)
-    if graphs == "experts":
-        own = replace(
-            own, host_layer_forward_s=0.0, host_layer_backward_s=0.0, host_experts_s=0.0, host_expert_s=0.0,
-            host_latent_s=0.0, host_context_s=0.0, host_fp8_s=0.0,
-        )  # fmt: skip
     if reduction == "exposed":
         own = replace(own, overlap_grad_reduce=0.0, overlap_grad_reduce_pipelined=0.0, overlap_param_gather=0.0)
     return replace(
@@ -213,11 +208,11 @@ def predict(
             where = cluster_name(run)
             cluster = cluster_by(where)
             name = framework_name(run, cluster)
-            tables = ("launches", "repeats", "loss", "reduction", "graphs", "tensor")
+            tables = ("launches", "repeats", "loss", "reduction", "tensor")
             software: Software = (name, *(said(run, table) for table in tables))
             framework = framework_by(software)
             k = models.of(run)
-            options = candidates(run, models.models[k], framework)
+            options = candidates(run, models.models[k], framework, cluster.accelerator.efficiency.name)
             _check_row(run, options[0])
             step_s = _measured_s(run, models.models[k], cluster)
             check_possible(run, models.flop[k], cluster, step_s)

@@ -22,13 +22,13 @@ WHOLE = (
     "global_batch", "micro_batch", "tp", "pp", "dp", "cp", "ep", "virtual_stages", "seq_splits", "zero",
 )  # fmt: skip
 REAL = ("step_time_s", "tflops_per_gpu", "mfu", "peak_memory_gib")
-FLAG = ("sequence_parallel", "fused_norm")
-COLUMNS = TEXT + WHOLE + REAL + FLAG
+FLAG = ("sequence_parallel", "fused_norm", "cuda_graphs")
+COLUMNS = TEXT + WHOLE + REAL + FLAG[:2]
 # Those of NEEDED must be there and filled; all others may be left out: docs/measured-runs.md.
 OPTIONAL_WHOLE = ("etp", "dp_replicate", "recompute_layers")
 FROM_ZERO = ("zero", "recompute_layers")
 OPTIONAL_TEXT = ("framework", "layer_split", "train")
-OPTIONAL = (*OPTIONAL_TEXT, *OPTIONAL_WHOLE)
+OPTIONAL = (*OPTIONAL_TEXT, *OPTIONAL_WHOLE, *FLAG[2:])
 NEEDED = ("source", "run", "model", "cluster", "n_gpus", "precision", "global_batch", "tp", "pp", "outcome")
 NAMING = ("run", "note")
 """Columns that only name a measurement."""

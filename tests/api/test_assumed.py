@@ -3,6 +3,7 @@
 import pytest
 
 import planner
+from planner.base.errors import InputError
 
 
 def test_gradients_optimizer_length_and_network_are_said():
@@ -98,3 +99,29 @@ def test_norms_are_the_framework_s_own_where_nothing_is_said():
     assert [said in plan.assumed for plan in plans.values()] == [True, False, False, False]
     one = planner.estimate("llama3-8b", "dgx-a100-80gb", batch=64, dp=8, zero=3, framework="transformers")
     assert not one.layout["fused_norm"]
+
+
+def test_cuda_graphs_are_those_of_the_framework_s_recipes_where_nothing_is_said():
+    """NVIDIA's recipes of Blackwell have them, Megatron-Core's own default is none, torchtitan has none to ask for."""
+    said = "layers replayed as CUDA graphs, whose own buffers are not counted"
+    choices = {"batch": 128, "dp": 2, "tp": 4, "sequence_parallel": True}
+    for cluster, framework, asked, wanted in (
+        ("gb200-nvl72", "nemo", None, True), ("gb200-nvl72", "nemo", False, False), ("dgx-h100", "nemo", None, False),
+        ("gb200-nvl72", "megatron-core", None, False), ("gb200-nvl72", "megatron-core", True, True),
+    ):  # fmt: skip
+        one = planner.estimate("llama3-8b", cluster, framework=framework, cuda_graphs=asked, **choices)
+        assert (one.layout["cuda_graphs"], said in one.assumed) == (wanted, wanted)
+    full = planner.estimate("llama3-8b", "gb200-nvl72", cuda_graphs=True, recompute="full", **choices)
+    assert "no CUDA graphs: layers recomputed or offloaded have none" in full.assumed
+    with pytest.raises(InputError, match="cuda_graphs is on; allowed: off with torchtitan, which replays no layers"):
+        planner.estimate("llama3-8b", "dgx-h100", framework="torchtitan", cuda_graphs=True, batch=64, dp=8)
+
+
+def test_a_search_that_waits_for_launches_says_what_graphs_would_bring():
+    asked = {"gpus": 8, "batch": 512, "top": 1}
+    plan = planner.recommend(planner.Model("qwen3-30b-a3b", seq_len=4096), "gb200-nvl72", **asked)
+    graphed = planner.recommend(planner.Model("qwen3-30b-a3b", seq_len=4096), "gb200-nvl72", cuda_graphs=True, **asked)
+    assert plan.faster_with["--cuda-graphs"] == graphed.best.step_time_s < 0.95 * plan.best.step_time_s
+    assert "Slow for the host's launches: a step takes" in str(plan)
+    assert "--cuda-graphs" not in graphed.faster_with
+    assert planner.recommend("llama3-70b", "dgx-h100", gpus=256, batch=1024, top=1).faster_with == {}

@@ -7,7 +7,7 @@ import pytest
 
 from planner.costs.layer.host_launches import host_s
 from planner.hardware import load_cluster, load_framework
-from planner.layouts import Precision, Recompute
+from planner.layouts import Dispatcher, Precision, Recompute
 from planner.setup import Setup
 from planner.step.data_comm import data_comm
 from planner.step.layer_time import host_waits_s
@@ -55,6 +55,15 @@ def test_parts_add_up():
     assert waits(GPT, 0.0, 0.0, replace(own, blocking_launches=True), dp=2, zero=3) == [3 + 23, 5 + 23]
     assert passes(sequence_slices=2) == [6, 10]
     assert passes(cluster=replace(CLUSTER, host_pace=1.5)) == [4.5, 7.5]
+
+
+def test_a_graph_leaves_the_host_what_is_done_for_experts_outside_it():
+    dense, each = {"cuda_graphs": True}, replace(SLOW, host_expert_s=0.25)
+    assert passes(**dense) == passes(precision=Precision.FP8, cp=4, dp=1, **dense) == [0, 0]
+    assert passes(recompute=Recompute.FULL, **dense) == passes(offload_layers=1, **dense) == [3, 5]
+    assert passes(each, ROUTED, **dense) == [17 + 0.25 * ROUTED.num_experts] * 2  # a plain all-to-all's counts
+    assert passes(each, ROUTED, capacity_factor=1.0, **dense) == [0, 0]
+    assert passes(each, ROUTED, dispatcher=Dispatcher.DEEPEP, **dense) == [0.25 * ROUTED.num_experts] * 2
 
 
 def waits(model, forward_s, backward_s, framework=SLOW, **chosen):

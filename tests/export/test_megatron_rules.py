@@ -229,6 +229,32 @@ def test_norms_are_the_models_own():
     assert written("llama3-8b")["--normalization"] == ("RMSNorm",)
 
 
+@pytest.mark.parametrize(
+    ("chosen", "scope"),
+    [
+        ({"model": "llama3-8b", "dp": 8}, "attn mlp"),
+        ({"model": "mixtral-8x7b", "dp": 16, "ep": 8}, "attn moe_router moe_preprocess"),
+        ({"model": "mixtral-8x7b", "dp": 16, "ep": 8, "capacity_factor": 1.0}, "attn moe_router"),
+        ({"model": "llama3-8b", "dp": 8, "recompute": Recompute.FULL}, None),
+        ({"model": "llama3-8b", "dp": 8, "offload_layers": 2}, None),
+        ({"model": "gpt3-1.3b", "dp": 8, "recompute": Recompute.SELECTIVE}, None),  # its recipe has dropout
+    ],
+)
+def test_graphs_hold_what_megatron_core_lets_them(chosen, scope):
+    """transformer_config.py: "full recompute is only supported with full iteration CUDA graph", and asserts beside."""
+    a_plan = plan(cuda_graphs=True, **chosen)
+    script, overrides = export("megatron", a_plan), bridge(a_plan)
+    words = " ".join(arguments(script.text))
+    assert ("--cuda-graph-impl transformer_engine" in words) == (scope is not None)
+    assert overrides["model.cuda_graph_impl"] == ('"transformer_engine"' if scope else '"none"')
+    assert any(note.startswith("cuda_graphs") for note in script.notes) == (scope is None)
+    if scope:
+        assert f"--cuda-graph-scope {scope}" in words
+        assert overrides["model.cuda_graph_scope"] == "[" + ", ".join(f'"{part}"' for part in scope.split()) + "]"
+    elsewhere = export("deepspeed", plan("llama3-8b", dp=8, zero=3, cuda_graphs=True))
+    assert "cuda_graphs" in " ".join(elsewhere.notes)
+
+
 def test_flex_dispatchers_take_probabilities_in_fp32():
     """token_dispatcher.py: "DeepEP only supports float32 probs, please set --moe-router-dtype=fp32"."""
     own = replace(load_model("mixtral-8x7b"), name="mine")

@@ -116,7 +116,7 @@ FP8_ON_ONE: dict[str, Any] = {
     **dict.fromkeys(("dp", "tp", "pp", "cp", "ep", "virtual_stages", "micro_batch", "dp_replicate"), 1),
     "recompute": Recompute.NONE, "sequence_parallel": False, "layer_split": Split.EVEN, "offload_optimizer": False,
     "precision": Precision.FP8, "attention": Attention.FLASH3, "etp": None,
-    "offload_fraction": 1.0, "offload_layers": 0, "capacity_factor": 0.0,
+    "offload_fraction": 1.0, "offload_layers": 0, "capacity_factor": 0.0, "cuda_graphs": False,
 }  # fmt: skip
 
 
@@ -131,6 +131,7 @@ FP8_ON_ONE: dict[str, Any] = {
     framework=st.sampled_from(["megatron-core", "megatron-lm", "nemo"]), etp=st.sampled_from([None, 1]),
     dp_replicate=st.sampled_from([1, 1, 2]), offload_fraction=st.sampled_from([1.0, 0.5]),
     offload_layers=st.sampled_from([0, 0, 3]), capacity_factor=st.sampled_from([0.0, 0.0, 1.25]),
+    cuda_graphs=st.booleans(),
 )  # fmt: skip
 @example(model="llama3-8b", framework="megatron-lm", zero=0, **FP8_ON_ONE)
 @example(model="llama3-8b", framework="nemo", zero=0, **FP8_ON_ONE)
@@ -282,6 +283,9 @@ LAYOUTS = [
     ("--use-precision-aware-optimizer --exp-avg-dtype fp8 --exp-avg-sq-dtype fp16", {"optimizer": "adam_bf16"}),
     ("--exp-avg-dtype bf16 --exp-avg-sq-dtype bf16", {"optimizer": "adam"}),
     ("--optimizer sgd", {"optimizer": "sgd"}),
+    ("--cuda-graph-impl none", {"cuda_graphs": False}),
+    ("--cuda-graph-impl transformer_engine --cuda-graph-scope attn mlp", {"cuda_graphs": True}),
+    ("--external-cuda-graph", {"cuda_graphs": True}),
     ("--bf16 --optimizer muon", {"optimizer": "muon", "zero": 0}),
     ("--bf16 --optimizer dist_muon", {"optimizer": "muon", "zero": 1}),
 ]  # fmt: skip

@@ -487,6 +487,20 @@ def test_what_a_run_leaves_unsaid_is_its_frameworks_profile_to_say(tmp_path, ref
         assert {(x["attention"], x["sequence_parallel"]) for x in layouts} == {(attention, spread)}
 
 
+def test_runs_of_nvidias_recipes_on_blackwell_have_cuda_graphs_unless_a_run_or_its_source_says_otherwise():
+    run = next(r for f in unseen_files() for r in read_runs(f) if r["source"] == "megatron-bridge-gb200")
+    model, off = load_model("llama3-8b"), replace(run, cells={**run.cells, "cuda_graphs": False})
+    aws = replace(run, cells={**run.cells, "source": "aws-bridge-q235-b300-nccl"})
+
+    def graphs(of, framework, architecture):
+        return candidates(of, model, load_framework(framework), architecture)[0]["cuda_graphs"]
+
+    assert graphs(run, "nemo", "blackwell")
+    assert graphs(run, "megatron-core-deepep", "blackwell-ultra")
+    others = ((run, "megatron-core", "blackwell"), (run, "nemo", "hopper"), (off, "nemo", "blackwell"))
+    assert not any(graphs(*one) for one in (*others, (aws, "nemo", "blackwell")))
+
+
 def test_norms_of_hugging_faces_models_are_several_operations_unless_a_run_says_otherwise():
     run = next(r for f in unseen_files() for r in read_runs(f) if r["source"] == "deepspeed-gist-a800")
     model, said = load_model("llama-7b"), replace(run, cells={**run.cells, "fused_norm": True})
