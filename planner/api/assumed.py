@@ -50,7 +50,6 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
     gradients = f"gradients kept in {_format(kept)}, reduced in {_format(sent)}"
     speed = cluster.network.bandwidth_bytes_per_s / GBIT
     whose = "as asked" if int(layouts.grad_dtype[0]) or int(layouts.grad_reduce_dtype[0]) else setup.framework.name
-    compiled = f"{setup.framework.name}-compiled"
     precision = Precision(int(layouts.precision[0])).name.lower()
     said = [
         length,
@@ -58,17 +57,7 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
         f"{gradients} ({whose})",
         OPTIMIZERS[OptimizerKind(int(layouts.optimizer[0]))],
     ]
-    if not layouts.fused_norm[0] and model.rms_norm:
-        said.append("norms of several kernels (--fused-norm: one)")
-    if layouts.cuda_graphs[0]:
-        replayed = "layers replayed as CUDA graphs, whose own buffers are not counted"
-        said.append(replayed if graphed(layouts)[0] else "no CUDA graphs: layers recomputed or offloaded have none")
-    if setup.framework.compiled_layers:
-        said.append(f"layers compiled by torch.compile ({setup.framework.name})")
-    elif compiled in profile_names("frameworks"):
-        said.append(f"layers not compiled (--framework {compiled} counts torch.compile)")
-        if layouts.precision[0] >= Precision.FP8:  # pytorch/ao, issues 685 and 1297
-            said.append("casts to fp8 as if compiled: without torch.compile torchao's make fp8 no faster than bf16")
+    said += _kernels(setup, layouts)
     if train := int(layouts.train[0]):
         how = f"adapters as Megatron-Bridge's beside frozen weights ({training_text(train)})"
         said.append(f"{how}, in no run that a fit uses")
@@ -98,3 +87,20 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
             f"memory with {', '.join(missing)} is measured by fewer than three publications, so more room is left"
         )
     return tuple(said)
+
+
+def _kernels(setup: Setup, layouts: Layouts) -> list[str]:
+    """What is assumed of norms' kernels, CUDA graphs and torch.compile; a phrase each."""
+    compiled, said = f"{setup.framework.name}-compiled", []
+    if not layouts.fused_norm[0] and setup.model.rms_norm:
+        said.append("norms of several kernels (--fused-norm: one)")
+    if layouts.cuda_graphs[0]:
+        replayed = "layers replayed as CUDA graphs, whose own buffers are not counted"
+        said.append(replayed if graphed(layouts)[0] else "no CUDA graphs: layers recomputed or offloaded have none")
+    if setup.framework.compiled_layers:
+        said.append(f"layers compiled by torch.compile ({setup.framework.name})")
+    elif compiled in profile_names("frameworks"):
+        said.append(f"layers not compiled (--framework {compiled} counts torch.compile)")
+        if layouts.precision[0] >= Precision.FP8:  # pytorch/ao, issues 685 and 1297
+            said.append("casts to fp8 as if compiled: without torch.compile torchao's make fp8 no faster than bf16")
+    return said

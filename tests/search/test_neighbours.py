@@ -14,6 +14,7 @@ PIPELINE = {"dp": 4, "tp": 2, "pp": 2, "global_batch": 16, "sequence_parallel": 
 WITH_TENSOR_RANKS = [
     {"recompute": Recompute.SELECTIVE}, {"recompute": Recompute.FULL}, {"micro_batch": 2}, {"micro_batch": 4},
     {"zero": 0}, {"offload_optimizer": True}, {"sequence_parallel": False}, {"grad_dtype": "bf16"},
+    {"cuda_graphs": True},
     {"layer_split": "balanced"}, {"layer_split": "ends"}, {"schedule": "zb-h1"},
     *({"schedule": "interleaved", "virtual_stages": v} for v in (2, 4, 8, 16)),
     # 32 layers, embedding and head on 34 virtual stages
@@ -27,6 +28,7 @@ MIXTURE = {"dp": 4, "tp": 1, "pp": 2, "ep": 4, "global_batch": 16}
 WITH_EXPERTS = [
     {"recompute": Recompute.SELECTIVE}, {"recompute": Recompute.FULL}, {"recompute": Recompute.FINE},
     {"micro_batch": 2}, {"micro_batch": 4}, {"zero": 0}, {"offload_optimizer": True}, {"grad_dtype": "bf16"},
+    {"cuda_graphs": True},
     {"layer_split": "balanced"}, {"layer_split": "ends"}, {"schedule": "zb-h1"}, {"ep": 1}, {"ep": 2},
     *({"schedule": "interleaved", "virtual_stages": v} for v in (2, 4, 8, 16)),
     {"schedule": "interleaved", "virtual_stages": 17, "layer_split": "ends"},
