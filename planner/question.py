@@ -15,6 +15,7 @@ from planner.base.units import GIB, MEGA, MONTH
 from planner.choices.choice import LARGEST, flag, real, whole, word
 from planner.choices.pipeline_layout import parse_pipeline_layout
 from planner.choices.table import CHOICES, SETTLED, SHARED
+from planner.costs.layer.host_launches import GRAPHS_BY_DEFAULT
 from planner.costs.memory.fit_chance import kinds_of, safe_share, unmeasured
 from planner.hardware import Cluster, Framework, framework_on, load_cluster
 from planner.hardware.framework import Runs
@@ -176,12 +177,12 @@ def what_is_fixed(*, allow_offload: bool = False, allow_async: bool = False, **c
 
 
 def as_it_has(setup: Setup, choices: Mapping[str, Any]) -> dict[str, Any]:
-    """The choices, with the framework's own norms, and CUDA graphs on such GPUs, where nothing is said of them.
+    """The choices; where nothing is said, norms are the framework's own and CUDA graphs as usual on such GPUs.
 
     Raises InputError for parameters in host memory if the framework doesn't put them there by themselves, and for CUDA
     graphs if it has none.
     """
-    framework, unstated = setup.framework, setup.framework.unstated
+    framework = setup.framework
     if choices.get("offload_parameters") not in (None, False) and not framework.offloads_parameters:
         raise InputError(
             f"offload_parameters is on; allowed: off with {framework.name}, which moves them with the optimizer's "
@@ -189,8 +190,8 @@ def as_it_has(setup: Setup, choices: Mapping[str, Any]) -> dict[str, Any]:
         )
     if choices.get("cuda_graphs") and not framework.captures_graphs:
         raise InputError(f"cuda_graphs is on; allowed: off with {framework.name}, which replays no layers")
-    architecture = setup.cluster.accelerator.efficiency.name
-    own = {"fused_norm": unstated.fused_norm, "cuda_graphs": architecture in unstated.cuda_graphs}
+    usual = framework.captures_graphs and setup.cluster.accelerator.efficiency.name in GRAPHS_BY_DEFAULT
+    own = {"fused_norm": framework.unstated.fused_norm, "cuda_graphs": usual}
     return {**choices, **{name: value for name, value in own.items() if choices.get(name) is None}}
 
 

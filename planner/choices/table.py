@@ -57,7 +57,7 @@ CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
     Choice("fused_norm", bool, True, "A fused norm kernel.", settled=False, shared=True,
            derived="the framework's own"),
     Choice("cuda_graphs", bool, False, "Layers that are not recomputed whole are replayed as CUDA graphs.",
-           settled=False, shared=True, derived="as the framework's own recipes on such GPUs"),
+           settled=False, shared=True, derived="on with Megatron-Core on Blackwell, as in most public recipes"),
     Choice("offload_optimizer", bool, False, "Optimizer state in host memory.", "offload", tie=15, axis=5,
            tried=(False, True), settled=False, of_layer=False, risks=2),
     Choice("offload_fraction", float, 1.0, "Share of the optimizer's state that offload_optimizer moves to the host, "

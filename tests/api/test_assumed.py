@@ -102,12 +102,12 @@ def test_norms_are_the_framework_s_own_where_nothing_is_said():
 
 
 def test_cuda_graphs_are_those_of_the_framework_s_recipes_where_nothing_is_said():
-    """NVIDIA's recipes of Blackwell have them, Megatron-Core's own default is none, torchtitan has none to ask for."""
+    """Most of NVIDIA's recipes of Blackwell have them, few of H100; torchtitan has none to ask for."""
     said = "layers replayed as CUDA graphs, whose own buffers are not counted"
     choices = {"batch": 128, "dp": 2, "tp": 4, "sequence_parallel": True}
     for cluster, framework, asked, wanted in (
         ("gb200-nvl72", "nemo", None, True), ("gb200-nvl72", "nemo", False, False), ("dgx-h100", "nemo", None, False),
-        ("gb200-nvl72", "megatron-core", None, False), ("gb200-nvl72", "megatron-core", True, True),
+        ("gb200-nvl72", "megatron-core", None, True), ("dgx-h100", "megatron-core", True, True),
     ):  # fmt: skip
         one = planner.estimate("llama3-8b", cluster, framework=framework, cuda_graphs=asked, **choices)
         assert (one.layout["cuda_graphs"], said in one.assumed) == (wanted, wanted)
@@ -118,9 +118,9 @@ def test_cuda_graphs_are_those_of_the_framework_s_recipes_where_nothing_is_said(
 
 
 def test_a_search_that_waits_for_launches_says_what_graphs_would_bring():
-    asked = {"gpus": 8, "batch": 512, "top": 1}
-    plan = planner.recommend(planner.Model("qwen3-30b-a3b", seq_len=4096), "gb200-nvl72", **asked)
-    graphed = planner.recommend(planner.Model("qwen3-30b-a3b", seq_len=4096), "gb200-nvl72", cuda_graphs=True, **asked)
+    asked = {"gpus": 16, "batch": 512, "top": 1}
+    plan = planner.recommend(planner.Model("qwen3-30b-a3b", seq_len=4096), "dgx-h100", **asked)
+    graphed = planner.recommend(planner.Model("qwen3-30b-a3b", seq_len=4096), "dgx-h100", cuda_graphs=True, **asked)
     assert plan.faster_with["--cuda-graphs"] == graphed.best.step_time_s < 0.95 * plan.best.step_time_s
     assert "Slow for the host's launches: a step takes" in str(plan)
     assert "--cuda-graphs" not in graphed.faster_with

@@ -11,6 +11,9 @@ from planner.costs.shapes import is_latent
 from planner.layouts import Dispatcher, Layouts, Recompute
 from planner.models import mix
 
+GRAPHS_BY_DEFAULT = ("blackwell", "blackwell-ultra")
+"""GPUs fast enough that most public recipes replay layers as CUDA graphs (the profile's source of captures_graphs)."""
+
 
 def graphed(layouts: Layouts) -> Bools:
     """Where layers are replayed as CUDA graphs; not where they are recomputed whole or wait in host memory.
