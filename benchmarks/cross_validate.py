@@ -36,6 +36,7 @@ from planner.calibration.fit import Problem, fit_figures
 from planner.calibration.identified import calibrate
 from planner.calibration.selection import architecture_of, select
 from planner.hardware import Cluster, Efficiency, Link, load_cluster, load_framework
+from planner.hardware.framework import Unstated
 from planner.validation import MeasuredRun, Predictions, predict, read_runs, scores, shipped_files, unseen_files
 from planner.validation.errors import COLUMNS, TRAITS, HeldOut, errors_in, likeness_of_runs
 
@@ -135,7 +136,9 @@ def strangers(runs: list[MeasuredRun]) -> dict[str, Predictions]:
         c = load_cluster(name)
         return replace(c, node_link=half(c.node_link), network=half(c.network))
 
-    core, fsdp = load_framework("megatron-core"), load_framework("fsdp")
+    # Figures of the other stack alone: what a run leaves unsaid is the same of both.
+    alike = Unstated(zero=(1, 3))
+    core, fsdp = (replace(load_framework(name), unstated=alike) for name in ("megatron-core", "fsdp"))
     return {
         "architecture": predict(runs, with_efficiency(as_other)),
         "stack": predict(runs, framework_of=lambda name: fsdp if load_framework(name).stack == core.stack else core),

@@ -21,7 +21,10 @@ class Unstated:
 
     attention: the kernel. sequence_parallel: whether tensor ranks share what lies between products. zero: ZeRO stages
     without pipeline stages, of which the first that fits counts. fused_norm: whether norms are one kernel.
-    cuda_graphs: GPU architectures on which its own recipes replay layers as CUDA graphs.
+    cuda_graphs: GPU architectures on which its own recipes replay layers as CUDA graphs. memory: whose peak its log
+    prints: a whole device's, or what PyTorch's allocator holds, of the fullest or the first rank. reduction, tensor:
+    whether gradients (below ZeRO 3) and tensor ranks' collectives travel beside compute. loss: the framework whose
+    cross-entropy runs, empty: its own.
     """
 
     attention: Literal["unfused", "fused", "flash1", "flash2", "flash3"] = "flash3"
@@ -29,6 +32,10 @@ class Unstated:
     zero: tuple[Literal[0, 1, 2, 3], ...] = (1,)
     fused_norm: bool = True
     cuda_graphs: tuple[str, ...] = ()
+    memory: Literal["device", "allocator", "first-rank", "first-rank-allocator"] = "allocator"
+    reduction: Literal["hidden", "exposed"] = "hidden"
+    tensor: Literal["hidden", "exposed"] = "hidden"
+    loss: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

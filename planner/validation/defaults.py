@@ -15,6 +15,8 @@
   latent attention, where the framework has it), full |
 | what no column has: a hybrid's state-spaces; a mixture's shared experts, dense layers, latent attention | the
   preset's of the same layers, widths, heads and experts; else Nemotron-H's state-spaces, a mixture without them |
+| what no column has: whose peak memory; whether gradients, below ZeRO 3, and tensor ranks' collectives travel beside
+  compute; whose cross-entropy | the profile's `[unstated]`, by what its framework does unless told |
 | layer_split | the framework's; with virtual stages, or where it splits evenly, ends where that alone divides |
 | etp | tp, Megatron's default; 1 where ep does not divide dp cp |
 | micro_batch, and virtual_stages with it where the schedule is 1f1b or not said | the fastest predicted that fits |

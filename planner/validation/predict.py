@@ -32,6 +32,7 @@ from planner.validation.runs import MeasuredRun, cluster_name, said
 class Predictions:
     """A prediction a run, arrays of shape (rows,): NaN times where a run can't be predicted, with its reason.
 
+    memory_bytes: what a run's source measured of it; where it states no memory, all that the fullest accelerator holds.
     measured_s: the measured step time, or where a source gives only TFLOP/s or MFU the time that it means.
     """
 
@@ -166,17 +167,18 @@ class RunGroup:
 
 LoadCluster = Callable[[str], Cluster]
 LoadFramework = Callable[[str], Framework]
-# A framework's name, and what is said of launches, of repeats, of whose loss ran, of when gradients are reduced, and of
-# tensor-parallel collectives.
-Software = tuple[str, str | None, str | None, str | None, str | None, str | None]
+# A framework's name, whether all states are sharded, and what is said of launches, of repeats, of whose loss ran, of
+# when gradients are reduced, and of tensor-parallel collectives.
+Software = tuple[str, bool, str | None, str | None, str | None, str | None, str | None]
 
 
 def _as_run(framework_of: LoadFramework, software: Software) -> Framework:
-    """A framework with the launches, recomputation, loss and reduction that runs of it are said to have had."""
-    name, launches, repeats, loss, reduction, tensor = software
+    """A framework with the launches, repeats, loss and overlaps that runs are said, or else taken, to have had."""
+    name, sharded, launches, repeats, loss, reduction, tensor = software
     own = framework_of(name)
-    of_loss = own if loss is None else framework_of(loss)
-    if reduction == "exposed":
+    unstated = own.unstated
+    of_loss = framework_of(loss or unstated.loss or name)
+    if (reduction or ("hidden" if sharded else unstated.reduction)) == "exposed":
         own = replace(own, overlap_grad_reduce=0.0, overlap_grad_reduce_pipelined=0.0, overlap_param_gather=0.0)
     return replace(
         own,
@@ -185,7 +187,7 @@ def _as_run(framework_of: LoadFramework, software: Software) -> Framework:
         recompute_stops_early=own.recompute_stops_early and repeats != "all",
         entropy_forward_bytes=of_loss.entropy_forward_bytes,
         entropy_backward_bytes=of_loss.entropy_backward_bytes,
-        overlap_tensor=0.0 if tensor == "exposed" else own.overlap_tensor,
+        overlap_tensor=0.0 if (tensor or unstated.tensor) == "exposed" else own.overlap_tensor,
     )
 
 
@@ -209,7 +211,7 @@ def predict(
             cluster = cluster_by(where)
             name = framework_name(run, cluster)
             tables = ("launches", "repeats", "loss", "reduction", "tensor")
-            software: Software = (name, *(said(run, table) for table in tables))
+            software: Software = (name, run["zero"] == 3, *(said(run, table) for table in tables))
             framework = framework_by(software)
             k = models.of(run)
             options = candidates(run, models.models[k], framework, cluster.accelerator.efficiency.name)
@@ -277,7 +279,8 @@ def _predict_group(
     if not closed_form:
         picked = np.array(list(chosen.values()))
         result = timed(setup, result, picked[strict[allowed[picked]] == ""])
-    whose = np.array([said(runs[row], "memory") or "" for row in rows])
+    usual = group.framework.unstated.memory
+    whose = np.array([said(runs[r], "memory") or usual if runs[r]["peak_memory_gib"] else "device" for r in rows])
     seen = np.where(np.char.startswith(whose, "first-rank"), result.first_rank_bytes, result.memory_bytes)
     seen = seen - np.where(np.char.endswith(whose, "allocator"), group.framework.reserved_bytes, 0.0)
     for row, c in chosen.items():

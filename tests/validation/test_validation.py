@@ -18,6 +18,7 @@ from planner.base.errors import FileFormatError
 from planner.base.units import GIB
 from planner.costs.memory.fit_chance import fit_chance
 from planner.hardware import load_cluster, load_framework, profile_names
+from planner.hardware.framework import Unstated
 from planner.layouts import Attention, Precision, Recompute
 from planner.models import load_model
 from planner.search import Fixed, recommend
@@ -327,7 +328,7 @@ def test_software_of_sources_is_shipped_and_holds_names_only(shipped):
     tables = software()
     assert set(tables["framework"].values()) <= set(profile_names("frameworks"))
     assert set(tables["loss"].values()) <= set(profile_names("frameworks"))
-    assert set(tables["memory"].values()) == {"allocator", "first-rank", "first-rank-allocator"}
+    assert set(tables["memory"].values()) == {"allocator", "device", "first-rank", "first-rank-allocator"}
     tuned = (Path(__file__).parents[2] / "measured_runs" / "fine_tuning").glob("*.csv")
     runs = [run for path in (*shipped_files(), *unseen_files(), *tuned) for run in read_runs(path)]
     for of in (of for table in tables.values() for of in table):
@@ -339,10 +340,13 @@ def test_software_of_sources_is_shipped_and_holds_names_only(shipped):
 
 
 def test_runs_without_gradient_buckets_wait_for_their_reduction(reference_runs):
-    """vTrain's: without stages nothing hides it, where Megatron-LM hides nine tenths; with stages neither does."""
+    """vTrain's: without stages nothing hides it, where PyTorch's DDP hides nine tenths; with stages neither does."""
     runs = read_runs(reference_runs("vtrain_2024_multi_node_a100.csv"))
     said, other = (
-        predict([replace(r, cells=r.cells | {"source": source}) for r in runs]).step_time_s
+        predict(
+            [replace(r, cells=r.cells | {"source": source}) for r in runs],
+            framework_of=lambda name: replace(load_framework(name), unstated=Unstated()),
+        ).step_time_s
         for source in ("vtrain-multi", "mine")
     )
     staged = np.array([r["pp"] > 1 for r in runs])
@@ -386,10 +390,13 @@ def test_peak_memory_is_compared_with_what_its_source_measured(reference_runs):
     """nanotron's table is of the allocator on rank 0: less than the last stage of a pipeline, whose logits it lacks."""
     runs = read_runs(reference_runs("nanotron_h100.csv"))
     p = predict(runs)
+    own = load_framework("nanotron")
+    whole = replace(own, unstated=replace(own.unstated, memory="device"))
     other = predict(
-        [replace(r, cells=r.cells | {"source": "mine", "framework": "nanotron", "cluster": "aws-p5"}) for r in runs]
+        [replace(r, cells=r.cells | {"source": "mine", "framework": "nanotron", "cluster": "aws-p5"}) for r in runs],
+        framework_of=lambda name: whole,
     )
-    reserved = load_framework("nanotron").reserved_bytes
+    reserved = own.reserved_bytes
     small = next(i for i, r in enumerate(runs) if r["ffn"] < 10000 and r["pp"] == 1)  # this source ties its embedding
     table = 131072 * 2048 / runs[small]["tp"]
     assert p.memory_bytes[small] <= other.memory_bytes[small] - reserved - 20 * table * (1 - 1e-9)
@@ -459,14 +466,15 @@ def test_a_run_has_the_loss_that_its_source_says(reference_runs):
     assert unsaid < said == own
 
 
-def test_every_profile_of_megatron_core_may_shard_all_states_without_a_pipeline():
-    """A profile inherits what runs of its base are taken to have run."""
-    kinds = ("megatron-core", "megatron-bridge", "nemo", "primus", "fsdp", "jax", "torchtitan", "transformers")
-    core = [n for n in profile_names("frameworks") if n.startswith(kinds)]
-    assert len(core) >= 8
-    stages = {name: load_framework(name).unstated.zero for name in profile_names("frameworks")}
+def test_profiles_say_what_is_sharded_without_a_pipeline():
+    """All states by PyTorch's FSDP, by Megatron-Core's where nothing less fits."""
+    names = profile_names("frameworks")
+    core = [n for n in names if n.startswith(("megatron-core", "megatron-bridge", "nemo", "primus"))]
+    torch = [n for n in names if n.startswith(("fsdp", "jax", "torchtitan", "nemo-automodel"))]
+    hugging_face = {"transformers": (0, 3), "transformers-cpu": (0, 3), "transformers-deepspeed": (1, 3)}
     others = dict.fromkeys(("aa-scaling", "megatron-deepspeed", "megatron-deepspeed-2021", "megatron-lm"), (1,))
-    assert stages == dict.fromkeys(core, (1, 3)) | others | {"nanotron": (0, 1)}
+    expected = dict.fromkeys(core, (1, 3)) | dict.fromkeys(torch, (3,)) | hugging_face | others | {"nanotron": (0, 1)}
+    assert {name: load_framework(name).unstated.zero for name in names} == expected
 
 
 def test_what_a_run_leaves_unsaid_is_its_frameworks_profile_to_say(tmp_path, reference_runs):
@@ -585,7 +593,10 @@ def test_a_run_is_predicted_what_its_layout_is_estimated(tmp_path):
         writer = csv.DictWriter(stream, [*COLUMNS, "framework", "layer_split"])
         writer.writeheader()
         writer.writerows(rows)
-    p = predict(read_runs(tmp_path / "runs.csv"))
+    p = predict(
+        read_runs(tmp_path / "runs.csv"),
+        framework_of=lambda name: replace(load_framework(name), unstated=Unstated()),
+    )
     assert p.reasons == ["", "", ""]
     plain = replace(load_framework("megatron-core"), flex_dispatch=False)
     for i, (model, x) in enumerate(zip(models, choices, strict=True)):
