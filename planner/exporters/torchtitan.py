@@ -244,7 +244,11 @@ def products(job: Job, compiles: bool) -> tuple[list[str], list[str]]:
         known = registered(job.model)
         backend = attention_backend(job, job.row) or "flex"
         needed.append(f"from torchtitan.models.{known.module} import model_registry")
-        lines.append(f'    config.model_spec = model_registry("{known.flavor}", attn_backend="{backend}")')
+        lines += [
+            f'    config.model_spec = model_registry("{known.flavor}", attn_backend="{backend}")',
+            "    for layer in config.model_spec.model.layers:  # its check refuses what is longer than the flavor's",
+            f"        layer.attention.rope.max_seq_len = {job.model.seq_len}",
+        ]
     if job.row["precision"] != "fp8":
         return needed, lines
     kept = '"lm_head", "router.gate"' if job.model.num_experts else '"lm_head"'

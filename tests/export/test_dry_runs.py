@@ -10,6 +10,7 @@ import pytest
 
 from planner.exporters.plan_export import export_plan, get_target
 from planner.layouts import Attention, Precision, Recompute, Split
+from planner.models import Transformer, load_model, with_seq_len
 from tests.export.test_frameworks import plan
 
 pytestmark = pytest.mark.extra
@@ -23,6 +24,7 @@ TORCHTITAN = {
     "tensor": ("llama3-70b", {"dp": 8, "tp": 8, "zero": 3, "sequence_parallel": True, "recompute": FULL}),
     "plain tensor": ("llama3-8b", {"dp": 4, "tp": 4, "zero": 3}),
     "context": ("gpt-oss-20b", {"dp": 4, "cp": 4, "zero": 3, "attention": Attention.FLASH3}),
+    "long": (with_seq_len(load_model("qwen3-30b-a3b"), 2**17), {"dp": 2, "cp": 8, "zero": 3, "global_batch": 8}),
     "pipeline": ("llama3-8b", {"dp": 4, "pp": 4, "zero": 1, "recompute": SELECTIVE}),
     "interleaved": ("llama3-8b", {"dp": 2, "tp": 2, "pp": 4, "virtual_stages": 2, "schedule": "interleaved"}),
     "experts": ("qwen3-30b-a3b", {"dp": 16, "ep": 8, "zero": 3, "recompute": FULL}),
@@ -31,7 +33,7 @@ TORCHTITAN = {
 """Model and layout of each plan."""
 
 
-def write(to: str, model: str, layout: dict[str, Any], path: Path) -> int:
+def write(to: str, model: str | Transformer, layout: dict[str, Any], path: Path) -> int:
     """The plan's file, and the GPUs that it takes."""
     chosen = plan(model, **layout)
     export = export_plan(chosen, get_target(to), path=path)

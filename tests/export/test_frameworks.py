@@ -5,9 +5,11 @@ import json
 import re
 import shlex
 import subprocess
+import textwrap
 import tomllib
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +22,7 @@ from planner.choices.pipeline_layout import parse_pipeline_layout, pipeline_layo
 from planner.exporters.plan_export import ALIASES, TARGETS, Export, export_plan, get_target
 from planner.hardware import load_cluster, load_framework, profile_names
 from planner.layouts import Attention, GradDtype, Layouts, OptimizerKind, Precision, Recompute, Split
-from planner.models import load_model
+from planner.models import load_model, with_seq_len
 from planner.plan_file import SavedPlan
 from planner.question import careful, load_setup, what_is_fixed
 from planner.schedules import get_schedule
@@ -340,6 +342,20 @@ def test_torchtitan_fields_are_published(any_plan, tmp_path):
         assert file == tmp_path / "recipe.schedule.csv"
         assert len(text.splitlines()) == any_plan.row["pp"]
         assert f'with_name("{file.name}")' in done.text
+
+
+@pytest.mark.parametrize("model", ["llama3-8b", "qwen3-235b-a22b", "deepseek-v3"])
+def test_torchtitan_trains_on_sequences_longer_than_a_flavors(model):
+    """models/common/decoder.py of 0.3.0: "Training sequence length 1048576 exceeds attention RoPE maximum supported
+    sequence length 131072", which is that of the first layer; 40,960 and 16,384 of the others here."""
+    long = with_seq_len(load_model(model), 2**20)
+    text = export("torchtitan", plan(long, dp=4, cp=16, zero=3, recompute=Recompute.FULL)).text
+    layers = [SimpleNamespace(attention=SimpleNamespace(rope=SimpleNamespace(max_seq_len=16384))) for _ in range(2)]
+    config = SimpleNamespace(model_spec=SimpleNamespace(model=SimpleNamespace(layers=layers)))
+    loop = re.search(r"^    for layer in .*\n        .*\n", text, re.MULTILINE)
+    exec(textwrap.dedent(loop[0]), {"config": config})
+    assert {layer.attention.rope.max_seq_len for layer in layers} == {2**20}
+    assert text.index("config.model_spec = ") < loop.start()
 
 
 def test_torchtitan_trains_in_fp8_where_the_plan_does():
