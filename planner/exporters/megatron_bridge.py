@@ -16,8 +16,8 @@ from planner.models import Transformer, load_model, with_seq_len
 from planner.search import Fixed
 
 RECIPES: dict[str, tuple[str, str]] = MODELS["megatron-bridge"]
-WITH_PEFT = ("llama.llama3", "qwen.qwen2")
-"""Modules of recipes that have one for adapters beside each one for all weights."""
+WITHOUT_PEFT = ("gpt.gpt3_175b", "llama.llama2", "deepseek.deepseek_v2", "deepseek.deepseek_v3", "kimi.kimi_k2")
+"""Modules of recipes that have none for adapters beside each one for all weights."""
 PRECISIONS = {"bf16": "bf16_mixed", "fp16": "fp16_mixed", "nvfp4": "bf16_with_nvfp4_mixed",
               "delayed": "bf16_with_fp8_delayed_scaling_mixed", "mxfp8": "bf16_with_mxfp8_mixed",
               "tensorwise": "bf16_with_fp8_current_scaling_mixed"}  # fmt: skip
@@ -71,7 +71,7 @@ class MegatronBridge(Target):
         return "\n".join([
             *comments(job.head),
             "#",
-            *comments(["The model, data, optimizer and iterations are the recipe's. Use:"]),
+            *comments(["Data, iterations, and what isn't set below of model and optimizer, are the recipe's. Use:"]),
             *(f"#   {line}" for line in usage),
             "",
             *_imports(job),
@@ -93,7 +93,7 @@ def _shipped_recipe(model: Transformer, full: bool) -> tuple[str, str] | None:
     module, function = RECIPES[model.name]
     if full:
         return module, function
-    return (module, function.replace("pretrain", "peft")) if module in WITH_PEFT else None
+    return None if module in WITHOUT_PEFT else (module, function.replace("pretrain", "peft"))
 
 
 def _imports(job: Job) -> list[str]:
@@ -187,10 +187,8 @@ def _model_parts(job: Job) -> Table:
     """Settings of multi-token prediction, of experts, and of Megatron-FSDP."""
     row, model, dispatcher, fsdp = job.row, job.model, megatron.dispatcher_name(job), job.row["zero"] > 1
     plain, experts = dispatcher == "alltoall", model.num_experts
-    # DeepSeek-V3's recipe has a module.
-    modules_of_recipe = model.name in RECIPES and model.kv_lora_rank
     return [
-        (model.num_mtp_layers or modules_of_recipe, "model.mtp_num_layers", model.num_mtp_layers or None),
+        (True, "model.mtp_num_layers", model.num_mtp_layers or None),  # recipes of DeepSeek-V3 and GLM-4.5 have one
         (experts, "model.expert_model_parallel_size", row["ep"]),
         (experts, "model.expert_tensor_parallel_size", row["etp"]),
         (experts, "model.moe_token_dispatcher_type", quoted("alltoall" if plain else "flex")),
@@ -233,7 +231,7 @@ def _optimizer(job: Job) -> Table:
         (True, "optimizer.main_params_dtype", FORMATS["fp32"]),
         (True, "optimizer.exp_avg_dtype", FORMATS[moments]),
         (True, "optimizer.exp_avg_sq_dtype", FORMATS[moments]),
-        (row["optimizer"] in ("muon", "sgd"), "optimizer.optimizer", quoted(megatron.optimizer_name(row))),
+        (True, "optimizer.optimizer", quoted(megatron.optimizer_name(row))),  # kimi_k2's recipe has Muon
     ]
 
 

@@ -9,6 +9,7 @@ from planner import Model, recommend
 from planner.base.errors import LayoutError
 from planner.base.units import format_seconds
 from planner.choices.training import read_training
+from planner.exporters.megatron_bridge import RECIPES, WITHOUT_PEFT
 from planner.exporters.megatron_model import model_arguments, model_notes
 from planner.imports.megatron import megatron_run
 from planner.layouts import Dispatcher, GradDtype, OptimizerKind, Precision, Recompute, Split
@@ -122,6 +123,30 @@ def test_bridge_overrides_what_recipes_of_megatron_bridge_0_3_1_set():
         assert tuple(said[f"optimizer.{name}"] for name in formats) == tuple(f"torch.{dtype}" for dtype in kept)
     said = bridge(plan("gpt3-175b", dp=4, tp=8, pp=8, framework="megatron-core"))
     assert "tp_comm_overlap=False" in said["comm_overlap"]
+
+
+def test_recipes_are_published_and_say_no_more_is_theirs_than_is():
+    """Of every module of recipes with a preset's, functions are those of 0.3.1 (framework_names)."""
+    for name, (module, function) in RECIPES.items():
+        own = [function] if module in WITHOUT_PEFT else [function, function.replace("pretrain", "peft")]
+        assert {f"{module}.{one}" for one in own} <= names("megatron-bridge", "recipes"), name
+        load_model(name)
+    for name, module in (("qwen3-30b-a3b", "qwen.qwen3_moe"), ("gpt-oss-20b", "gpt_oss.gpt_oss"),
+                         ("qwen3-235b-a22b", "qwen.qwen3_moe"), ("kimi-k2", "kimi.kimi_k2")):  # fmt: skip
+        text = export("megatron-bridge", plan(name, dp=32, ep=32)).text
+        assert f"from megatron.bridge.recipes.{module} import" in text
+    header = export("megatron-bridge", plan("deepseek-v3", dp=64, ep=64)).text.partition("import torch")[0]
+    assert "what isn't set below of model and optimizer" in header
+
+
+def test_kimis_recipe_trains_with_the_plans_optimizer():
+    """kimi_k2_pretrain_config has dist_muon, of which optimizer/muon.py says "muon with dist optimizer is not
+    supported"."""
+    said = bridge(plan("kimi-k2", dp=64, ep=64, zero=1))
+    assert (said["optimizer.optimizer"], said["optimizer.use_distributed_optimizer"]) == ('"adam"', "True")
+    said = bridge(plan("kimi-k2", dp=64, ep=64, zero=1, optimizer=OptimizerKind.MUON))
+    assert (said["optimizer.optimizer"], said["optimizer.use_distributed_optimizer"]) == ('"dist_muon"', "False")
+    assert bridge(plan("glm-4.5", dp=32, ep=32))["model.mtp_num_layers"] == "None"
 
 
 def test_adapters_start_from_a_recipe_for_adapters():
