@@ -19,15 +19,16 @@ EAGER = "Megatron-LM's passes over the logits, counted one by one"
 class Unstated:
     """Choices that a framework's measured run is taken to have made where it doesn't say.
 
-    attention: the kernel. sequence_parallel: whether tensor ranks share what lies between products. zero: ZeRO stages
-    without pipeline stages, of which the first that fits counts. fused_norm: whether norms are one kernel.
-    cuda_graphs: GPU architectures on which its own recipes replay layers as CUDA graphs. memory: whose peak its log
-    prints: a whole device's, or what PyTorch's allocator holds, of the fullest or the first rank. reduction, tensor:
-    whether gradients (below ZeRO 3) and tensor ranks' collectives travel beside compute. loss: the framework whose
-    cross-entropy runs, empty: its own.
+    attention: the kernel; amd_attention: that on AMD's GPUs, empty: the same. sequence_parallel: whether tensor ranks
+    share what lies between products. zero: ZeRO stages without pipeline stages, of which the first that fits counts.
+    fused_norm: whether norms are one kernel. cuda_graphs: GPU architectures on which its own recipes replay layers as
+    CUDA graphs. memory: whose peak its log prints: a whole device's, or what PyTorch's allocator holds, of the fullest
+    or the first rank. reduction, tensor: whether gradients (below ZeRO 3) and tensor ranks' collectives travel beside
+    compute. loss: the framework whose cross-entropy runs, empty: its own.
     """
 
     attention: Literal["unfused", "fused", "flash1", "flash2", "flash3"] = "flash3"
+    amd_attention: Literal["", "flash1", "flash2", "flash3"] = ""
     sequence_parallel: bool = True
     zero: tuple[Literal[0, 1, 2, 3], ...] = (1,)
     fused_norm: bool = True

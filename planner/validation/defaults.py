@@ -8,7 +8,8 @@
 | zero | 1, the distributed optimizer; without pipeline stages the first that fits of those that the framework's profile
   has under `[unstated]` |
 | sequence_parallel | where tp > 1 as the profile's `[unstated]`: on from Megatron-Core on, off before |
-| attention | the profile's `[unstated]`: fused softmax for Megatron-LM's, flash3 (cuDNN's kernel) after |
+| attention | the profile's `[unstated]`: fused softmax for Megatron-LM's, flash3 (cuDNN's kernel) after; on AMD's GPUs
+  PyTorch's own is flash1 (AOTriton) |
 | fused_norm | the profile's `[unstated]`: no of Hugging Face's models, whose norms are several operations |
 | cuda_graphs | on on the GPU architectures that the profile's `[unstated]` names: NVIDIA's recipes on Blackwell |
 | recompute | none where that is likelier to fit than not, else the least that is: selective, fine (of mixtures and
@@ -104,12 +105,13 @@ def candidates(
     if dp * tp * pp * cp * ep == run["n_gpus"]:
         dp *= ep
     unstated, spread = framework.unstated, run["sequence_parallel"]
+    kernel = (unstated.amd_attention if architecture.startswith("cdna") else "") or unstated.attention
     graphs = run["cuda_graphs"] if said(run, "graphs") is None else said(run, "graphs")
     base = {
         "dp": dp, "tp": tp, "pp": pp, "cp": cp, "ep": ep, "global_batch": run["global_batch"],
         "sequence_slices": run["seq_splits"] or 1, "dp_replicate": run["dp_replicate"] or 1,
         "precision": run["precision"],
-        "attention": said(run, "attention") or run["attention"] or unstated.attention,
+        "attention": said(run, "attention") or run["attention"] or kernel,
         "fused_norm": unstated.fused_norm if run["fused_norm"] is None else run["fused_norm"],
         "cuda_graphs": architecture in unstated.cuda_graphs if graphs is None else graphs,
         "recompute_layers": run["recompute_layers"] or 0,

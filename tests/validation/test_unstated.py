@@ -99,3 +99,11 @@ def test_fsdp_shards_all_states_and_trainer_none_that_fit(tmp_path):
 def test_nanotron_attends_with_flash_attentions_package(tmp_path):
     unsaid, said = (run(tmp_path, framework="nanotron", attention=kernel) for kernel in ("", "flash2"))
     assert took(unsaid) == took(said) > took(run(tmp_path, framework="nanotron", attention="flash3"))
+
+
+@pytest.mark.parametrize(("framework", "kernel"), [("torchtitan", "flash1"), ("fsdp", "flash1"), ("jax", "flash3")])
+def test_pytorch_attends_with_aotriton_on_amds_gpus(tmp_path, framework, kernel):
+    cells = {"framework": framework, "cluster": "mi300x-server", "tp": 1, "zero": 3}
+    unsaid, said = (run(tmp_path, **cells, attention=name) for name in ("", kernel))
+    assert took(unsaid) == took(said)
+    assert took(said) == took(unsaid, amd_attention=kernel) != took(unsaid, amd_attention="flash2")
