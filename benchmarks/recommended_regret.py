@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 from collections import defaultdict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts
 from planner.question import FIT_CHANCE
 from planner.search.pick import plainest, told_apart, unusual
+from planner.setup import Setup
 from planner.validation import MeasuredRun, predict, read_runs, shipped_files
 from planner.validation.defaults import candidates, framework_name
 from planner.validation.predict import Models
@@ -95,11 +97,10 @@ def main() -> None:
         best, safe = p.measured_s[rows][ok].min(), np.flatnonzero(fits)
         at, layouts = np.array(rows)[safe], layouts_of([runs[rows[k]] for k in safe])
         models = Models()
-        length = models.models[models.of(runs[rows[0]])].seq_len
         cluster = load_cluster(cluster_name(runs[rows[0]]))
         framework = load_framework(framework_name(runs[rows[0]], cluster))
-        odd = unusual(layouts, length, cluster.gpus_per_node, framework)
-        apart = told_apart(layouts, int(step[at].argmin()), cluster.gpus_per_node)
+        odd = unusual(Setup(models.models[models.of(runs[rows[0]])], cluster, framework), layouts)
+        apart = partial(told_apart, layouts, gpus_per_node=cluster.gpus_per_node)
         pick = plainest(step[at], np.array([chance[name_of(runs[i])] for i in at]), odd, apart)
         same = at[(step[at] == step[at[pick]]) & (p.memory_bytes[at] == p.memory_bytes[at[pick]])]
         regret = float(p.measured_s[same].mean() / best - 1.0) if p.ok[same].all() else np.nan

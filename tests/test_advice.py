@@ -54,7 +54,7 @@ def test_the_one_to_run_is_plain_and_can_not_be_told_apart_from_the_fastest(plan
     setup = plan.setup
     apart = told_apart(layouts, fastest, setup.cluster.gpus_per_node)
     assert step[found.best[0]] <= (1.0 + apart[found.best[0]]) * step[fastest]
-    count = unusual(layouts, setup.model.seq_len, setup.cluster.gpus_per_node, setup.framework)
+    count = unusual(setup, layouts)
     assert count[found.best[0]] <= count[fastest]
     assert list(step[found.best[1:]]) == sorted(step[found.best[1:]])
     assert len(set(found.best.tolist())) == len(found.best)
@@ -363,3 +363,27 @@ def test_where_memory_makes_a_step_long_the_options_that_shorten_it_are_searched
 def test_where_memory_costs_little_no_option_is_told(plan):
     assert plan.faster_with == {}
     assert "want of memory" not in str(plan)
+
+
+@pytest.mark.parametrize(
+    ("model", "cluster", "gpus", "batch", "framework"),
+    [
+        ("deepseek-v3-mtp", "gb200-nvl72", 256, 4096, "megatron-bridge"),
+        ("gpt-oss-120b", "dgx-h100", 64, 1024, "megatron"),
+        ("qwen3-235b-a22b", "dgx-h200", 128, 1024, "megatron"),
+    ],
+)
+def test_no_mixture_is_laid_out_slower_fuller_and_less_sure_than_another_that_is_listed(
+    model, cluster, gpus, batch, framework
+):
+    plan = recommend(model, cluster, gpus=gpus, batch=batch, framework=framework, top=30, cuda_graphs=False)
+    best, *others = plan
+
+    def sure(one):
+        return min(round(one.to_dict()["fit_chance"], 2), 0.99)
+
+    for one in others:
+        slower_and_fuller = best.step_time_s > one.step_time_s and best.memory_gib > one.memory_gib
+        told = sure(one) > sure(best) or best.step_time_s > (1.0 + OTHER_DEGREES) * one.step_time_s
+        assert not (slower_and_fuller and told), one.layout
+    assert best.layout["ep"] <= 64, "on one rack, or over eight nodes"

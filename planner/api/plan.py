@@ -228,6 +228,6 @@ class Plan(Shown, Alternatives, Sequence[LayoutEstimate]):
     def lines(self) -> tuple[View, ...]:
         """The lines that `planner recommend` prints."""
         setup = self.setup
-        odd = unusual(self.found.estimate.layouts, setup.model.seq_len, setup.cluster.gpus_per_node, setup.framework)
+        odd = unusual(setup, self.found.estimate.layouts)
         view = tables.recommendation_view(self.found, setup, self._beside, odd)
         return self._title, "", view, *anchor_lines(self.setup), *next_lines(self._next)

@@ -1,14 +1,15 @@
 """The layout to run among those too close to tell apart: the plainest, likeliest to fit. And answers that differ."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from planner.base.arrays import Array, Ints
 from planner.choices.table import CHOICES
-from planner.hardware import Framework
-from planner.layouts import Layouts, Recompute
+from planner.layouts import Layouts, Recompute, Split
 from planner.search.found import EQUAL
 from planner.setup import Setup
 from planner.step.estimate import Estimate
@@ -17,44 +18,58 @@ SURE = 0.01  # of not fitting: less tells nothing apart
 USUAL_SCHEDULES = ("1f1b", "interleaved")
 USUAL_CHUNKS = 12  # virtual stages of a rank: 96 % of the measured runs that have several have at most so many
 USUAL_TOKENS = 4096  # of a sequence on a context rank: 99 % of the measured runs with several leave so many
+USUAL_EXPERT_RANKS = 64  # 365 of the 367 measured runs that have several have at most so many
 
 
 LIKE, OTHER_DEGREES, OTHER_KINDS = 0.015, 0.04, 0.071
 """Steps that can't be told apart: of layouts with the same degrees, with others, with another kind of ranks (tensor,
-tensor over nodes, context, stages). Of two that near to each other the one said to be faster is so with odds of less
-than two to one, in pairs of measured runs by fits without their publication (`benchmarks/near_pairs.py`)."""
+tensor over nodes, context, stages, experts over many nodes). Of two that near to each other the one said to be faster
+is so with odds of less than two to one, in pairs of measured runs by fits without their publication
+(`benchmarks/near_pairs.py`)."""
 
 
 def told_apart(layouts: Layouts, other: int, gpus_per_node: int) -> Array:
     """The difference of steps below which each layout can't be told from one of them, shape (n,)."""
-    degrees = np.stack([layouts.tp, layouts.tp / gpus_per_node, layouts.pp, layouts.cp])
+    far = np.maximum(layouts.ep / most_expert_ranks(gpus_per_node), 1.0)
+    degrees = np.stack([layouts.tp, layouts.tp / gpus_per_node, layouts.pp, layouts.cp, far])
     same, kinds = (np.all(x == x[:, other, None], axis=0) for x in (degrees, degrees > 1))
     return np.asarray(np.where(same, LIKE, np.where(kinds, OTHER_DEGREES, OTHER_KINDS)))
 
 
-def unusual(layouts: Layouts, seq_len: Any, gpus_per_node: int, framework: Framework) -> Ints:
+def most_expert_ranks(gpus_per_node: int) -> int:
+    """Beyond so many expert ranks are unusual: they leave a rack of GPUs on one fast link, or are over many nodes."""
+    return max(USUAL_EXPERT_RANKS, gpus_per_node)
+
+
+def unusual(setup: Setup, layouts: Layouts) -> Ints:
     """How many choices of each layout are not the usual ones, shape (n,).
 
     Each doubling of the context-parallel ranks counts as one that leaves a rank fewer than `USUAL_TOKENS`, or cuts
-    several sequences at once, each doubling of virtual stages beyond `USUAL_CHUNKS`, and each of tensor ranks beyond a
-    node: all are further from what published runs have measured, of which none cuts several, and 9 of 1,561 have
-    tensor ranks over nodes. Every doubling of either ranks counts where a framework leaves them to a model's own code
-    (splits_layers); any number of them, and stages, where its runs are of data-parallel ranks (data_parallel_alone).
+    several sequences at once, each doubling of virtual stages beyond `USUAL_CHUNKS`, and two each of tensor ranks
+    beyond a node and of expert ranks beyond `most_expert_ranks`: all are further from what published runs have
+    measured, of which none cuts several, and 9 of 1,561 have tensor ranks over nodes. An uneven split is usual where no
+    even one is over so many stages. Every doubling of tensor or context ranks counts where a framework leaves them to a
+    model's own code (splits_layers); any number of them, and stages, where its runs are of data-parallel ranks
+    (data_parallel_alone).
     """
-    splits_layers = framework.splits_layers
+    seq_len, gpus_per_node = setup.model.seq_len, setup.cluster.gpus_per_node
+    splits_layers = setup.framework.splits_layers
     usual = np.array([name in USUAL_SCHEDULES for name in layouts.schedule_names])
     count = ((layouts.pp > 1) & ~usual[layouts.schedule]).astype(np.int64) + (layouts.recompute == Recompute.FULL)
     shorter = np.clip(layouts.cp * USUAL_TOKENS / seq_len, 1.0, layouts.cp)
     whole = (layouts.micro_batch == 1) & splits_layers
     count += np.ceil(np.log2(np.where(whole, shorter, layouts.cp))).astype(np.int64)
     tensor = (layouts.tp, gpus_per_node, 2) if splits_layers else (layouts.tp, 1, 1)
-    for many, most, each in ((layouts.virtual_stages, USUAL_CHUNKS, 1), tensor):
+    experts = (layouts.ep, most_expert_ranks(gpus_per_node), 2)
+    for many, most, each in ((layouts.virtual_stages, USUAL_CHUNKS, 1), tensor, experts):
         count += each * np.ceil(np.log2(np.maximum(many / most, 1.0))).astype(np.int64)
-    if framework.data_parallel_alone:
+    if setup.framework.data_parallel_alone:
         count += sum((degree > 1).astype(np.int64) for degree in (layouts.tp, layouts.pp, layouts.cp))
     for choice in CHOICES.values():
         if choice.risks:
             count += choice.risks * (getattr(layouts, choice.name) != choice.default)
+    uneven = setup.model.num_layers % (layouts.pp * layouts.virtual_stages) != 0
+    count -= CHOICES["layer_split"].risks * (uneven & (layouts.layer_split != Split.EVEN))
     return np.asarray(count)
 
 
@@ -80,13 +95,11 @@ def plainest_first(setup: Setup, result: Estimate, order: Any) -> Ints:
     if not len(order):
         return np.asarray(order)
     some = result.take(order)
-    seq_len = some.tokens / some.layouts.global_batch
-    odd = unusual(some.layouts, seq_len, setup.cluster.gpus_per_node, setup.framework)
-    apart = told_apart(some.layouts, int(some.step_time_s.argmin()), setup.cluster.gpus_per_node)
+    odd = unusual(setup, some.layouts)
+    apart = partial(told_apart, some.layouts, gpus_per_node=setup.cluster.gpus_per_node)
     best = plainest(some.step_time_s, some.fit_chance, odd, apart)
     if setup.framework.spreads_tokens:
-        apart = told_apart(some.layouts, best, setup.cluster.gpus_per_node)
-        best = spread_instead(some.layouts, some.step_time_s, odd, apart, best)
+        best = spread_instead(some.layouts, some.step_time_s, odd, apart(best), best)
     pick = order[best]
     return np.concatenate([[pick], order[order != pick]])
 
@@ -99,15 +112,25 @@ def spread_instead(layouts: Layouts, step_time_s: Any, odd: Ints, apart: Any, be
     return int(own[np.argmin(step_time_s[own])]) if len(own) else best
 
 
-def plainest(step_time_s: Any, fit_chance: Any, odd: Ints, apart: Any) -> int:
-    """The index of the layout to run, of some that fit: steps, chances of fitting, `unusual`, `told_apart`, (n,).
+def plainest(step_time_s: Any, fit_chance: Any, odd: Ints, apart: Callable[[int], Array]) -> int:
+    """The index of the layout to run, of some that fit: steps, chances of fitting, `unusual`, (n,); apart: `told_apart`
+    from one of them.
 
     Of those that can't be told apart from the fastest it has the fewest unusual choices. Of as plain ones within
     `EQUAL` of the fastest of them it has the best chance of fitting, then the shortest step. Chances count rounded to
-    whole percent, and above 99 % as alike.
+    whole percent, and above 99 % as alike. It is left for a faster one that is as likely to fit, where that one is as
+    plain, or surer with one more unusual choice and the same kinds of ranks, or told apart from it.
     """
     fails = np.maximum(np.round(1.0 - fit_chance, 2), SURE)
-    near = np.flatnonzero(step_time_s <= (1.0 + apart) * step_time_s.min())
+    near = np.flatnonzero(step_time_s <= (1.0 + apart(int(step_time_s.argmin()))) * step_time_s.min())
     plain = near[odd[near] == odd[near].min()]
     plain = plain[step_time_s[plain] <= (1.0 + EQUAL) * step_time_s[plain].min()]
-    return int(plain[np.lexsort((step_time_s[plain], fails[plain]))[0]])
+    best = plain[np.lexsort((step_time_s[plain], fails[plain]))[0]]
+    while True:
+        gain = apart(int(best))
+        plain = odd <= odd[best] + ((fails < fails[best]) & (gain < OTHER_KINDS))
+        told = (1.0 + np.where(plain, 0.0, gain)) * step_time_s < step_time_s[best]
+        better = np.flatnonzero(told & (fit_chance >= fit_chance[best]))
+        if not len(better):
+            return int(best)
+        best = better[np.lexsort((step_time_s[better], odd[better]))[0]]
