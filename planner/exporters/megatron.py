@@ -14,7 +14,7 @@ from planner.choices.pipeline_layout import pipeline_layout_text
 from planner.costs.case import Case
 from planner.costs.layer.expert_routing import dispatchers, takes_turns
 from planner.costs.shapes import has_dropout, is_latent
-from planner.exporters import megatron_limits
+from planner.exporters import megatron_limits, megatron_model
 from planner.exporters.megatron_model import Arguments, chosen, model_arguments, model_notes, modules, recompute_method
 from planner.exporters.target import Job, Nearest, Target, allowed, comments, launch_shape, stage_layers
 from planner.layouts import Dispatcher
@@ -149,6 +149,11 @@ def overlaps_experts(job: Job) -> bool:
     return bool(takes_turns(Case.of(job, job.layouts))[0])
 
 
+def fuses_routing(job: Job) -> bool:
+    """Whether the prediction has the router and permutations in fused kernels, as beside a flex dispatch always."""
+    return bool(job.model.num_experts and (job.framework.fused_routing or dispatcher_name(job) != "alltoall"))
+
+
 def connections(job: Job) -> int:
     """CUDA_DEVICE_MAX_CONNECTIONS (Megatron-LM, skills/mcore-run-on-slurm); 0: unset, for Megatron-FSDP wants several.
 
@@ -184,10 +189,15 @@ def parallel_arguments(job: Job) -> Arguments:
         (fsdp, "--use-distributed-optimizer"),
         (fsdp, "--no-gradient-accumulation-fusion"),
         (fsdp, "--ckpt-format", "fsdp_dtensor"),
+        # Else each rank first holds all of its part; a gate of shared experts has no reset_parameters.
+        (fsdp and "--moe-shared-expert-gate" not in megatron_model.of_family(job.model).get("router", ""),
+         "--init-model-with-meta-device"),
         (row["dp_replicate"] > 1, "--num-distributed-optimizer-instances", row["dp_replicate"]),
         (reduced, "--overlap-grad-reduce"),
         (gathered, "--overlap-param-gather"),
         (overlaps_experts(job), "--overlap-moe-expert-parallel-comm"),
+        (fuses_routing(job), "--moe-permute-fusion"),
+        (fuses_routing(job), "--moe-router-fusion"),
         (row["capacity_factor"], "--moe-expert-capacity-factor", row["capacity_factor"]),
         (row["offload_layers"], "--cpu-offloading-num-layers", row["offload_layers"]),
         (row["offload_optimizer"], "--optimizer-cpu-offload"),
@@ -196,7 +206,7 @@ def parallel_arguments(job: Job) -> Arguments:
         (dtype, "--exp-avg-dtype", dtype),
         (dtype, "--exp-avg-sq-dtype", dtype),
         (row["optimizer"] in ("muon", "sgd"), "--optimizer", optimizer_name(row)),
-    )
+    )  # fmt: skip
 
 
 def adapt_core(nearest: Nearest, named: Callable[[str], str]) -> None:
@@ -295,6 +305,7 @@ def training_arguments(job: Job) -> Arguments:
         (some, "--recompute-granularity", "selective"),
         (some, "--recompute-modules", *some),
         (True, "--attention-backend", attention_backend(job)),
+        (True, "--no-create-attention-mask-in-dataloader"),  # sequence x sequence; kernels are causal by themselves
         (row["attention"] == "unfused", "--no-masked-softmax-fusion"),
         (row["cuda_graphs"], "--cuda-graph-impl", "transformer_engine"),
         (row["cuda_graphs"], "--cuda-graph-scope", *graph_scope(job)),

@@ -194,6 +194,8 @@ def _model_parts(job: Job) -> Table:
         (experts, "model.moe_token_dispatcher_type", quoted("alltoall" if plain else "flex")),
         (experts and row["capacity_factor"], "model.moe_expert_capacity_factor", row["capacity_factor"]),
         (experts, "model.moe_flex_dispatcher_backend", None if plain else quoted(dispatcher)),
+        (experts, "model.moe_permute_fusion", megatron.fuses_routing(job)),
+        (experts, "model.moe_router_fusion", megatron.fuses_routing(job)),
         (experts and not plain, "model.moe_router_dtype", quoted("fp32")),
         # Recipes run shared experts beside the all-to-alls, which excludes another micro-batch there.
         (megatron.overlaps_experts(job), "model.moe_shared_expert_overlap", False),

@@ -4,7 +4,7 @@ import pytest
 
 from planner.exporters.plan_export import export_plan, get_target
 from planner.hardware import load_cluster, load_framework
-from planner.layouts import Attention, Layouts
+from planner.layouts import Attention, Dispatcher, Layouts
 from planner.models import load_model
 from planner.plan_file import SavedPlan
 from planner.setup import Setup
@@ -32,6 +32,18 @@ def test_dispatch(target):
     # Nothing is counted on where two micro-batches can't take turns.
     piped = exported(target, "megatron-bridge", pp=2)
     assert "overlap_moe_expert_parallel_comm" not in piped.replace("-", "_")
+
+
+@pytest.mark.parametrize(("framework", "fused"), [("megatron-bridge-alltoall", True), ("megatron-core", False)])
+def test_routing_is_fused_where_that_is_predicted(framework, fused):
+    """megatron/core/transformer/transformer_config.py: moe_permute_fusion and moe_router_fusion are off by default."""
+    script = exported("megatron", framework, dispatcher=Dispatcher.ALLTOALL)
+    assert ("--moe-permute-fusion" in script, "--moe-router-fusion" in script) == (fused, fused)
+    function = exported("megatron-bridge", framework, dispatcher=Dispatcher.ALLTOALL)
+    assert f"model.moe_permute_fusion = {fused}\n" in function
+    assert f"model.moe_router_fusion = {fused}\n" in function
+    # Beside DeepEP the kernels that are counted are the fused ones (Routing.NODES).
+    assert "--moe-permute-fusion" in exported("megatron", framework, dispatcher=Dispatcher.DEEPEP)
 
 
 def test_two_micro_batches_in_turn():

@@ -12,7 +12,7 @@ from planner.choices.training import read_training
 from planner.exporters.megatron_bridge import RECIPES, WITHOUT_PEFT
 from planner.exporters.megatron_model import model_arguments, model_notes
 from planner.imports.megatron import megatron_run
-from planner.layouts import Dispatcher, GradDtype, OptimizerKind, Precision, Recompute, Split
+from planner.layouts import Attention, Dispatcher, GradDtype, OptimizerKind, Precision, Recompute, Split
 from planner.models import load_model, model_names
 from planner.step.timeline.timed import timed_estimate
 from tests.export.test_frameworks import arguments, export, names, plan, value
@@ -77,6 +77,22 @@ def test_user_buffers_join_tensor_ranks_of_one_nvlink_domain(cluster, tp, joined
 def bridge(a_plan) -> dict[str, str]:
     """The overrides of the exported function, by name."""
     return dict(re.findall(r"^    cfg\.(\S+) = (.*)$", export("megatron-bridge", a_plan).text, re.MULTILINE))
+
+
+def test_the_dataset_builds_no_mask():
+    """gpt_dataset.py builds sequence x sequence numbers unless it is told not to; every kernel has its causal mask."""
+    for attention in ("flash3", "unfused"):
+        script = export("megatron", plan(dp=8, attention=Attention[attention.upper()])).text
+        assert "--no-create-attention-mask-in-dataloader" in arguments(script)
+
+
+def test_megatron_fsdp_starts_without_a_whole_copy():
+    """training.py moves all of a rank's part to the GPU before it is sharded, unless built on the meta device."""
+    own = "--init-model-with-meta-device"
+    assert own in arguments(export("megatron", plan("llama3-70b", dp=64, zero=3)).text)
+    assert own not in arguments(export("megatron", plan("llama3-8b", dp=64, zero=1)).text)
+    # shared_experts.py: its gate_weight is a parameter without reset_parameters, at which Megatron-FSDP stops.
+    assert own not in arguments(export("megatron", plan("qwen2-57b-a14b", dp=64, ep=8, zero=3)).text)
 
 
 def test_latent_attention_turns_user_buffers_off():
