@@ -4,6 +4,7 @@ Fields read in megatron-bridge 0.3.1 (training/config.py, training/comm_overlap.
 the Megatron-Core 0.16.1 classes that they extend.
 """
 
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -88,7 +89,8 @@ class MegatronBridge(Target):
 
 def _shipped_recipe(model: Transformer, full: bool) -> tuple[str, str] | None:
     """The recipe of a preset, for all weights or for adapters; a model of one's own of the same name has none."""
-    if model.name not in RECIPES or with_seq_len(load_model(model.name), model.seq_len) != model:
+    shape = replace(model, model_type="")
+    if model.name not in RECIPES or with_seq_len(load_model(model.name), model.seq_len) != shape:
         return None
     module, function = RECIPES[model.name]
     if full:

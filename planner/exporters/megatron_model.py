@@ -14,9 +14,10 @@ BALANCED = "--moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 1e-3"
 
 
 def of_family(model: Transformer) -> dict[str, str]:
-    """What models.toml says of a model's family."""
+    """What models.toml says of a model's family: by the type in its config.json, else, as of presets, by its name."""
     families: dict[str, dict[str, str]] = MODELS["megatron"]
-    return next((said for begin, said in families.items() if re.match(begin, model.name.lower())), {})
+    name = model.model_type or model.name.lower()
+    return next((said for begin, said in families.items() if re.match(begin, name)), {})
 
 
 def chosen(*rows: tuple[Any, ...]) -> Arguments:
@@ -32,7 +33,9 @@ def model_arguments(model: Transformer, *, dropout: bool, grouped: bool, dispatc
     """
     m, own = model, of_family(model)
     biased = linear_biases(m)
-    said = own.get("flags", "") + (f" {own.get('router', BALANCED)}" if m.num_experts else "")
+    said = own.get("flags", "") + (f" {own.get('balance', BALANCED)}" if m.num_experts else "")
+    if "sigmoid" in m.router:
+        said += f" {own.get('bias', '')}"
     by_shape = chosen(
         (True, "--num-layers", m.num_layers), (True, "--hidden-size", m.hidden),
         (True, "--ffn-hidden-size", m.ffn or m.moe_ffn), (True, "--num-attention-heads", m.num_heads),
@@ -49,6 +52,7 @@ def model_arguments(model: Transformer, *, dropout: bool, grouped: bool, dispatc
         (m.family == "nemotron" and not (m.gated or m.clamped), "--squared-relu"),
         (not biased, "--disable-bias-linear"), (not biased and m.qkv_bias, "--add-qkv-bias"),
         (not m.tied, "--untie-embeddings-and-output-weights"), (m.qk_norm or m.kv_lora_rank, "--qk-layernorm"),
+        (m.qk_l2_norm, "--qk-l2-norm"),
         (m.num_window_layers, "--window-size", f"{m.window - 1},0"),  # of the tokens before
         (m.num_window_layers and _whole_every(m), "--window-attn-skip-freq", _whole_every(m)),
         (m.num_mtp_layers, "--mtp-num-layers", m.num_mtp_layers),
@@ -68,7 +72,7 @@ def model_notes(model: Transformer) -> list[str]:
     unknown = (
         (m.rotary and not m.rotary_base, "rotary base", "10000", "--rotary-base"),
         (
-            m.rotary and not m.rope_scaling,
+            m.rotary and not m.rope_scaling and not m.rope_type,
             "scaling of rotary positions",
             "none",
             "--rotary-scaling-factor" if m.kv_lora_rank else "--use-rope-scaling",
@@ -77,12 +81,19 @@ def model_notes(model: Transformer) -> list[str]:
     )
     holds = "planner doesn't know this model's; Megatron-LM's default, {}, holds unless you add {}"
     out += [f"{what}: {holds.format(*default)}" for wanted, what, *default in unknown if wanted]
-    own = of_family(m)
-    if lost := own.get("lost"):
-        out.append(f"{lost}: Megatron-LM has no argument for it; exported without")
-    if m.num_experts and "router" not in own:
-        out.append(f"routing: planner doesn't know this model's; exported as a softmax of the top {m.top_k} with an "
-                   "auxiliary loss of 0.001")  # fmt: skip
+    own, (scaling, values) = of_family(m), _scaling(m)
+    lost = [own["lost"]] if "lost" in own else []
+    if scaling and not (scaling == "yarn" and m.kv_lora_rank):
+        lost.append(f"scaling of rotary positions, {m.rope_type}")
+    elif other := [f"{k} {v}" for k, v in values.items() if k not in ARGUMENTS and float(v) != USUAL.get(k)]:
+        lost.append(f"YaRN's {', '.join(other)}")
+    if m.router.startswith("sigmoid-first") and m.top_k > 1:
+        lost.append("experts' weights that don't sum to 1")
+    out += [f"{what}: Megatron-LM has no argument for it; exported without" for what in lost]
+    if m.num_experts and not m.router:
+        out.append(f"routing: planner doesn't know this model's; exported as a softmax of the top {m.top_k}")
+    if m.num_experts and "balance" not in own:
+        out.append("experts' balance: planner doesn't know this model's; exported with an auxiliary loss of 0.001")
     if m.num_window_layers and _whole_every(m) is None:
         out.append(f"sliding windows in {m.num_window_layers} of {m.num_layers} layers: which of them planner doesn't "
                    "know; exported in all, give --window-attn-skip-freq a pattern of 1 and 0")  # fmt: skip
@@ -95,7 +106,7 @@ def model_notes(model: Transformer) -> list[str]:
                    "after the other")  # fmt: skip
     if m.embedding_norm:
         out.append("norm behind the embedding: Megatron-LM has no argument for it; exported without")
-    if m.clamped:
+    if m.clamped and not own:
         out.append(
             "clamped gate: planner doesn't know where; exported as GPT-OSS's, a quick GELU at 7 with an offset of 1"
         )
@@ -115,7 +126,20 @@ def _whole_every(m: Transformer) -> int | None:
     return every if not whole or (every > 1 and int(m.num_layers) // every == whole) else None
 
 
+ARGUMENTS = {"factor": "--rotary-scaling-factor", "mscale": "--mscale", "mscale_all_dim": "--mscale-all-dim"}
+"""YaRN's, of latent attention alone."""
+USUAL = {"beta_fast": 32, "beta_slow": 1, "original_max_position_embeddings": 4096}
+"""What Megatron-Core assumes of it there, by `MLATransformerConfig`."""
+
+
+def _scaling(m: Transformer) -> tuple[str, dict[str, str]]:
+    """The kind of scaling of rotary positions other than LLaMA 3.1's, and its values by Hugging Face's names."""
+    kind, *words = m.rope_type.split() or [""]
+    return kind, dict(zip(words[::2], words[1::2], strict=True))
+
+
 def _attention(m: Transformer) -> Arguments:
+    kind, values = _scaling(m)
     latent, grouped = m.kv_lora_rank, not m.kv_lora_rank and m.num_kv_heads != m.num_heads
     return chosen(
         (latent, "--multi-latent-attention"),
@@ -124,6 +148,7 @@ def _attention(m: Transformer) -> Arguments:
         (latent, "--qk-head-dim", m.head_dim - m.qk_rope_head_dim),
         (latent, "--qk-pos-emb-head-dim", m.qk_rope_head_dim),
         (latent, "--v-head-dim", m.v_head_dim),
+        *((latent and kind == "yarn" and key in values, name, values.get(key)) for key, name in ARGUMENTS.items()),
         (not latent, "--kv-channels", m.head_dim),
         (grouped, "--group-query-attention"),
         (grouped, "--num-query-groups", m.num_kv_heads),
@@ -133,10 +158,15 @@ def _attention(m: Transformer) -> Arguments:
 def _experts(m: Transformer, grouped: bool, dispatcher: str) -> Arguments:
     if not m.num_experts:
         return []
+    kind, *scale = m.router.split() or ["softmax"]
+    dense, each = m.num_dense_layers, m.expert_layers
+    layers = f"([{','.join(each)}])" if each else f"([0]*{dense}+[1]*{m.num_layers - dense})"
     return chosen(
         (True, "--num-experts", m.num_experts),
         (True, "--moe-router-topk", m.top_k),
-        (m.top_k == 1, "--moe-router-pre-softmax"),  # a softmax over one is 1
+        (m.top_k == 1 or kind == "softmax-first", "--moe-router-pre-softmax"),  # a softmax over one is 1
+        ("sigmoid" in kind, "--moe-router-score-function", "sigmoid"),
+        (scale, "--moe-router-topk-scaling-factor", *scale),
         (True, "--moe-ffn-hidden-size", m.moe_ffn),
         (True, "--moe-token-dispatcher-type", "alltoall" if dispatcher == "alltoall" else "flex"),
         (dispatcher == "deepep", "--moe-enable-deepep"),
@@ -147,7 +177,7 @@ def _experts(m: Transformer, grouped: bool, dispatcher: str) -> Arguments:
         (m.num_shared_experts, "--moe-shared-expert-intermediate-size", m.shared_ffn),
         (m.expert_groups, "--moe-router-num-groups", m.expert_groups),
         (m.expert_groups, "--moe-router-group-topk", m.top_k_groups),
-        (m.num_dense_layers, "--moe-layer-freq", f"([0]*{m.num_dense_layers}+[1]*{m.num_layers - m.num_dense_layers})"),
+        (dense, "--moe-layer-freq", layers),
     )
 
 

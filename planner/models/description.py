@@ -11,7 +11,7 @@ from planner.base.checks import CheckedTable, Schema, one_of, optional, table
 from planner.base.errors import FileFormatError, InputError, shown
 from planner.base.files import validate
 from planner.models.from_shape import FAMILIES, from_pattern
-from planner.models.possible import FLAGS, FRACTIONAL, LARGEST, NOT_NEGATIVE, POSITIVE, SHARES, check
+from planner.models.possible import FLAGS, FRACTIONAL, LARGEST, NOT_NEGATIVE, POSITIVE, SHARES, TEXTS, check
 from planner.models.transformer import Transformer
 
 SSM_SIZES = {"ssm_heads": None, "ssm_head_dim": 64, "ssm_groups": 8, "ssm_state": 128, "ssm_conv": 4}
@@ -23,7 +23,7 @@ LARGEST_OF = {
 }  # fmt: skip
 SHORT = {
     f: f.removeprefix("num_")
-    for f in (*POSITIVE, *NOT_NEGATIVE, *SHARES, *FLAGS)
+    for f in (*POSITIVE, *NOT_NEGATIVE, *SHARES, *FLAGS, *TEXTS)
     if f not in ("num_ssm_layers", "num_mixer_only_layers", "num_mlp_only_layers")
 }
 """The fields of a `Transformer` that a file says, by their names there; a pattern says the others."""
@@ -45,6 +45,7 @@ _FIELDS: dict[str, Schema] = {
     SHORT[FRACTIONAL]: optional({"type": "float", "strict": True, "ge": 0, "le": LARGEST}),
     **{field: optional({"type": "float", "ge": 0, "le": 1}) for field in SHARES},
     **{SHORT[field]: optional({"type": "bool", "strict": True}) for field in FLAGS},
+    **{field: optional({"type": "str"}) for field in TEXTS},
 }
 Description: Any = CheckedTable(table(_FIELDS))
 """Fields of a `[model]` table; what is not said follows the family.

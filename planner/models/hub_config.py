@@ -23,7 +23,8 @@ KEYS = {
     "mtp_layers": ("num_nextn_predict_layers",), "pattern": ("hybrid_override_pattern",),
     "ssm_heads": ("mamba_num_heads",), "ssm_head_dim": ("mamba_head_dim",), "ssm_groups": ("n_groups",),
     "ssm_state": ("ssm_state_size",), "ssm_conv": ("conv_kernel",), "rotary_base": ("rope_theta", "rotary_emb_base"),
-    "rotary_percent": ("partial_rotary_factor", "rotary_pct"), "rope_scaling": ("factor",),
+    "router_scale": ("routed_scaling_factor",), "rotary_percent": ("partial_rotary_factor", "rotary_pct"),
+    "rope_scaling": ("factor",),
     "norm_epsilon": ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"),
 }  # fmt: skip
 """Names that configs give the fields of a `[model]` table."""
@@ -64,7 +65,7 @@ class Config:
         return float(value)
 
     def positions_and_norms(self) -> dict[str, Any]:
-        """Rotary base, its scaling (only LLaMA 3.1's kind is kept) and the norms' epsilon, where they are said."""
+        """Rotary base, its scaling (LLaMA 3.1's as a factor, others in words) and the norms' epsilon, where said."""
         scaling = self.data.get("rope_parameters") or self.data.get("rope_scaling") or {}  # the first holds all of it
         if not isinstance(scaling, dict):
             raise self.fault(
@@ -74,6 +75,10 @@ class Config:
         out: dict[str, Any] = {name: every.real(name) for name in ("rotary_base", "rotary_percent", "norm_epsilon")}
         kind, factor = scaling.get("rope_type", scaling.get("type", "default")), every.real("rope_scaling")
         known = factor if kind == "llama3" else float(kind == "default")
+        if kind not in ("default", "llama3", None):
+            elsewhere = (*KEYS["rotary_base"], *KEYS["rotary_percent"])
+            more = {k: v for k, v in scaling.items() if type(v) in (int, float) and k not in elsewhere}
+            out["rope_type"] = " ".join([str(kind), *(f"{key} {value:g}" for key, value in sorted(more.items()))])
         return out | {
             "rotary_base": round(out["rotary_base"]),
             "rope_scaling": round(known) if out["rotary_base"] else 0,

@@ -4,6 +4,7 @@ from typing import Any
 
 from planner.models.from_shape import LETTERS
 from planner.models.hub_config import Config, bias_fields, common_fields, late_window_fields, window_fields
+from planner.models.hub_routing import layer_fields, router_fields
 
 KINDS = dict(zip(("mamba", "attention", "mlp", "moe"), LETTERS, strict=True))
 """Layers of `layers_block_type`, by their letters in a pattern."""
@@ -11,11 +12,16 @@ KINDS = dict(zip(("mamba", "attention", "mlp", "moe"), LETTERS, strict=True))
 
 def mixtral(c: Config) -> dict[str, Any]:
     """Experts in every layer."""
-    common = common_fields(c, "moe", kv_absent=8)
+    common = common_fields(c, "moe", kv_absent=8) | router_fields(c, "softmax")
     return common | window_fields(c, common["layers"], c.size("sliding_window", 0)) | {
         "moe_ffn": c.size("intermediate_size"), "experts": c.size("num_local_experts", 8),
         "top_k": c.size("num_experts_per_tok", 2),
     }  # fmt: skip
+
+
+def minimax(c: Config) -> dict[str, Any]:
+    """MiniMax-M2: Mixtral's fields, norms over queries and keys."""
+    return mixtral(c) | router_fields(c, "sigmoid") | {"qk_norm": c.flag("use_qk_norm", True)}
 
 
 def _qwen_moe(c: Config) -> dict[str, Any]:
@@ -23,10 +29,10 @@ def _qwen_moe(c: Config) -> dict[str, Any]:
     layers, experts = c.size("num_hidden_layers"), c.size("num_experts", least=0)
     step = c.size("decoder_sparse_step", 1)
     only = c.layer_numbers("mlp_only_layers", layers) or ()
-    sparse = layers // step - sum((i + 1) % step == 0 for i in only) if experts else 0
-    return common_fields(c, "moe") | late_window_fields(c) | {
-        "ffn": c.size("intermediate_size"), "moe_ffn": c.size("moe_intermediate_size"),
-        "dense_layers": layers - sparse, "experts": experts, "top_k": c.size("num_experts_per_tok"),
+    sparse = layer_fields(layers, lambda i: experts > 0 and (i + 1) % step == 0 and i not in only)
+    return common_fields(c, "moe") | late_window_fields(c) | router_fields(c, "softmax", sums=False) | sparse | {
+        "ffn": c.size("intermediate_size"), "moe_ffn": c.size("moe_intermediate_size"), "experts": experts,
+        "top_k": c.size("num_experts_per_tok"),
     }  # fmt: skip
 
 
@@ -46,12 +52,12 @@ def llama4(c: Config) -> dict[str, Any]:
     """Experts in every `interleave_moe_layer_step`th layer or those listed, one shared; chunked attention is whole."""
     common = common_fields(c, "moe", kv_absent=8)
     layers = common["layers"]
-    listed = c.layer_numbers("moe_layers", layers)
-    sparse = layers // c.size("interleave_moe_layer_step", 1) if listed is None else len(listed)
-    return common | bias_fields(c) | {
+    listed, step = c.layer_numbers("moe_layers", layers), c.size("interleave_moe_layer_step", 1)
+    sparse = layer_fields(layers, lambda i: (i + 1) % step == 0 if listed is None else i in listed)
+    return common | bias_fields(c) | sparse | router_fields(c, "sigmoid", sums=False) | {
         "ffn": c.size("intermediate_size_mlp", 16384), "moe_ffn": c.size("intermediate_size"), "shared_experts": 1,
-        "dense_layers": layers - sparse, "experts": c.size("num_local_experts", 16),
-        "top_k": c.size("num_experts_per_tok", 1),
+        "experts": c.size("num_local_experts", 16), "top_k": c.size("num_experts_per_tok", 1),
+        "qk_l2_norm": c.flag("use_qk_norm", True),
     }  # fmt: skip
 
 
@@ -60,7 +66,7 @@ def gpt_oss(c: Config) -> dict[str, Any]:
     common = common_fields(c, "moe", kv_absent=8) | bias_fields(c, True)
     # Every other layer from the first, unless layer_types says which.
     windows = window_fields(c, (common["layers"] + 1) // 2, c.size("sliding_window", 0, absent=128))
-    return common | windows | {
+    return common | windows | router_fields(c, "softmax") | {
         "expert_bias": True, "clamped": True, "head_dim": c.size("head_dim", 64),
         "moe_ffn": c.size("intermediate_size"), "experts": c.size("num_local_experts", 128),
         "top_k": c.size("num_experts_per_tok", 4),
@@ -86,7 +92,8 @@ def _shared_and_routed(c: Config, dense: int) -> dict[str, Any]:
 def deepseek_v2(c: Config) -> dict[str, Any]:
     """V3's fields, but routing is limited to groups only where `topk_method` says so."""
     limited = c.data.get("topk_method", "greedy") == "group_limited_greedy"
-    return deepseek_v3(c) | ({} if limited else {"expert_groups": 0, "top_k_groups": 0})
+    free = {} if limited else {"expert_groups": 0, "top_k_groups": 0}
+    return deepseek_v3(c) | router_fields(c, "softmax", sums=False) | free
 
 
 def deepseek_v3(c: Config) -> dict[str, Any]:
@@ -95,7 +102,7 @@ def deepseek_v3(c: Config) -> dict[str, Any]:
     if c.size("moe_layer_freq", 1) != 1:
         raise c.fault("moe_layer_freq", "1; others aren't supported")
     rope = c.size("qk_rope_head_dim")
-    return common_fields(c, "moe") | _shared_and_routed(c, 3) | {
+    return common_fields(c, "moe") | _shared_and_routed(c, 3) | router_fields(c, "sigmoid", 2.5) | {
         "kv_heads": c.size("num_attention_heads"), "head_dim": c.size("qk_nope_head_dim") + rope,
         "q_lora_rank": c.size("q_lora_rank", 0, absent=1536), "kv_lora_rank": c.size("kv_lora_rank"),
         "qk_rope_head_dim": rope, "v_head_dim": c.size("v_head_dim"),
@@ -106,12 +113,12 @@ def glm4_moe(c: Config) -> dict[str, Any]:
     """GLM-4.5: DeepSeek-V3's experts behind grouped-query attention."""
     c = Config({"n_group": 1, "topk_group": 1} | c.data, c.path)
     own = {"qkv_bias": c.flag("attention_bias", False), "qk_norm": c.flag("use_qk_norm", False)}
-    return common_fields(c, "moe") | _shared_and_routed(c, 1) | own
+    return common_fields(c, "moe") | _shared_and_routed(c, 1) | router_fields(c, "sigmoid") | own
 
 
 def olmoe(c: Config) -> dict[str, Any]:
     """Norms over queries and keys whole are counted by head."""
-    return common_fields(c, "moe") | bias_fields(c) | {
+    return common_fields(c, "moe") | bias_fields(c) | router_fields(c, "softmax", sums=False) | {
         "moe_ffn": c.size("intermediate_size"), "experts": c.size("num_experts", 64),
         "top_k": c.size("num_experts_per_tok", 8), "qk_norm": True,
     }  # fmt: skip

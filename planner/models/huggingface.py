@@ -145,7 +145,7 @@ MODEL_TYPES: dict[str, Callable[[Config], dict[str, Any]]] = {
     "granite": _llama,
     "mistral": lambda c: _windowed(c, c.size("sliding_window", 0, absent=4096), 8),
     "mixtral": hub_mixtures.mixtral,
-    "minimax_m2": lambda c: hub_mixtures.mixtral(c) | {"qk_norm": c.flag("use_qk_norm", True)},
+    "minimax_m2": hub_mixtures.minimax,
     "qwen2": lambda c: _qwen(c) | {"qkv_bias": True},
     "qwen2_moe": hub_mixtures.qwen2_moe,
     "qwen3": lambda c: _qwen(c) | bias_fields(c) | {"qk_norm": True, "head_dim": c.size("head_dim", 128)},
@@ -192,7 +192,7 @@ def from_config(path: Path) -> Transformer:
     kind = data.get("model_type")
     if not isinstance(kind, str) or kind not in MODEL_TYPES:
         raise config.fault("model_type", f"{', '.join(MODEL_TYPES)}; or describe its sizes in a TOML file")
-    described = config.positions_and_norms() | MODEL_TYPES[kind](config)
+    described = config.positions_and_norms() | MODEL_TYPES[kind](config) | {"model_type": kind}
     if "head_dim" not in described and described["hidden"] % described["heads"]:
         heads, hidden = (config.name_of(field) for field in ("heads", "hidden"))
         raise config.fault(heads, f"a divisor of {hidden} {described['hidden']}, or a head_dim")

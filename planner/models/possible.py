@@ -1,5 +1,6 @@
 """Shapes of a transformer are possible if every size is in its range, and sizes agree with one another."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import fields
 from itertools import chain
@@ -13,6 +14,11 @@ POSITIVE = ("num_layers", "hidden", "num_heads", "num_kv_heads", "head_dim", "vo
 NOT_NEGATIVE = ("ffn", *(f.name for f in fields(Transformer) if type(f.default) is int))
 SHARES = tuple(f.name for f in fields(Transformer) if type(f.default) is float)
 SSM_SIZES = ("ssm_heads", "ssm_head_dim", "ssm_groups", "ssm_state", "ssm_conv")
+TEXTS = {
+    "rope_type": r"\w+( \w+ -?\d+(\.\d+)?(e[+-]\d+)?)*", "router": r"(softmax|sigmoid)(-first)?( \d+(\.\d+)?)?",
+    "expert_layers": "[01]+", "model_type": r"\w+",
+}  # fmt: skip
+"""What is said in words, each by its form, or nothing."""
 FRACTIONAL = "num_shared_experts"
 """The one of NOT_NEGATIVE that needn't be whole."""
 LARGEST = 10**9
@@ -52,6 +58,10 @@ def _check_fields(m: Transformer) -> None:
     for name in FLAGS:
         if not isinstance(getattr(m, name), bool):
             raise InputError(f"model {m.name}: {name} is {getattr(m, name)!r}; allowed: true or false")
+    for name, form in TEXTS.items():
+        value = getattr(m, name)
+        if not isinstance(value, str) or not re.fullmatch(f"({form})?", value):
+            raise InputError(f"model {m.name}: {name} is {shown(value)}; allowed: text of the form {form}")
 
 
 Contradictions = Iterator[tuple[Any, str]]
@@ -90,6 +100,11 @@ def _of_layers(m: Transformer) -> Contradictions:
 
 def _of_experts(m: Transformer) -> Contradictions:
     """Of the MLPs, dense and of experts, and what belongs to either; of latent attention."""
+    listed = (len(m.expert_layers), m.expert_layers.count("0"))
+    yield (
+        m.expert_layers and listed != (m.num_layers, m.num_dense_layers),
+        f"expert_layers is {shown(m.expert_layers)}; allowed: {m.num_layers} digits, {m.num_dense_layers} of them 0",
+    )
     no_mlp = m.num_mtp_layers and m.num_mixer_only_layers == m.num_layers
     yield no_mlp, f"num_mtp_layers is {m.num_mtp_layers}; allowed: 0, for no layer has an MLP"
     yield m.num_dense_layers and not m.ffn, "ffn is 0; allowed: 1 or more, for there are dense layers"

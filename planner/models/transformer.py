@@ -37,8 +37,12 @@ class Transformer:
     model's last kind behind a projection of the last hidden state and the next token's embedding, which predicts one
     token further with the model's own embedding and head. A hybrid's has attention and an MLP (Nemotron 3's "*E").
     mtp_shared: all of them are one module's weights, used again and again (Nemotron 3).
-    rotary_base, rotary_percent (of a head's channels), rope_scaling (LLaMA 3.1's factor, 1 for none), norm_epsilon: no
-    seconds and no bytes, but another model; 0 where nobody said.
+    The rest is no seconds and no bytes, but another model; 0 or empty where nobody said. rotary_base, rotary_percent
+    (of a head's channels), rope_scaling (LLaMA 3.1's factor, 1 for none), norm_epsilon; qk_l2_norm: queries and keys to
+    length 1 (Llama 4). rope_type: another scaling in Hugging Face's words, as "yarn factor 40". router: how the
+    router's scores weigh experts: "softmax" or "sigmoid", which sum to 1 over those chosen, but not with "-first", and
+    what they are multiplied by, as "sigmoid 2.5". expert_layers: 1 for each layer with experts and 0 for each dense
+    one, where the dense ones aren't the first. model_type: of a config.json.
     """
 
     name: Any
@@ -94,6 +98,11 @@ class Transformer:
     rope_scaling: Any = 0
     rotary_percent: Any = 0.0
     norm_epsilon: Any = 0.0
+    qk_l2_norm: Any = False
+    rope_type: Any = ""
+    router: Any = ""
+    expert_layers: Any = ""
+    model_type: Any = ""
 
     @property
     def shared_ffn(self) -> Any:

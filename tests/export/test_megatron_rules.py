@@ -1,12 +1,13 @@
 """What Megatron-Core 0.16.1 refuses or hangs on: the scaling of fp8, user buffers over PCIe, routers of one expert."""
 
+import json
 import re
 from dataclasses import replace
 
 import pytest
 
 from planner import Model, recommend
-from planner.base.errors import LayoutError
+from planner.base.errors import FileFormatError, LayoutError
 from planner.base.units import format_seconds
 from planner.choices.training import read_training
 from planner.exporters.megatron_bridge import RECIPES, WITHOUT_PEFT
@@ -14,8 +15,10 @@ from planner.exporters.megatron_model import model_arguments, model_notes
 from planner.imports.megatron import megatron_run
 from planner.layouts import Attention, Dispatcher, GradDtype, OptimizerKind, Precision, Recompute, Split
 from planner.models import load_model, model_names
+from planner.plan_file import read_plan
 from planner.step.timeline.timed import timed_estimate
 from tests.export.test_frameworks import arguments, export, names, plan, value
+from tests.models import configs
 
 
 @pytest.mark.parametrize(
@@ -229,6 +232,89 @@ def test_routers_are_the_models_own(model):
         assert written(model)[f"--moe-router-{name}"] == (() if said is None else (said,))
 
 
+KIMI = configs.KIMI_K2 | {"scoring_func": "sigmoid", "routed_scaling_factor": 2.827, "norm_topk_prob": True}
+KIMI |= {"rope_theta": 50000.0, "rope_scaling": {
+    "type": "yarn", "factor": 32.0, "mscale": 1.0, "mscale_all_dim": 1.0, "beta_fast": 1.0, "beta_slow": 1.0,
+    "original_max_position_embeddings": 4096,
+}}  # fmt: skip
+
+
+def of_file(tmp_path, name: str, config) -> tuple[dict[str, tuple[str, ...]], str]:
+    """The arguments, and the notes in one, of a config.json in a folder of that name, or a file ending in .json."""
+    path = tmp_path / name
+    if path.suffix != ".json":
+        path.mkdir()
+        path /= "config.json"
+    path.write_text(json.dumps(config))
+    shape = load_model(str(path))
+    return {key: tuple(values) for key, *values in model_arguments(shape, dropout=False, grouped=True)}, " ".join(
+        model_notes(shape)
+    )
+
+
+def test_what_a_config_states_comes_before_every_name(tmp_path):
+    """One config.json of Kimi's kind under three names had three routers."""
+    found = [of_file(tmp_path, name, KIMI) for name in ("DeepSeek-V3", "Mixtral-8x7B", "mymoe.json")]
+    assert found[0] == found[1] == found[2]
+    said, notes = found[0]
+    assert said["--moe-router-topk-scaling-factor"] == ("2.827",)
+    assert said["--moe-router-score-function"] == ("sigmoid",)
+    assert said["--moe-router-load-balancing-type"] == ("seq_aux_loss",)
+    assert (said["--rotary-scaling-factor"], said["--mscale"], said["--mscale-all-dim"]) == (("32",), ("1",), ("1",))
+    assert "doesn't know" not in notes.replace("norms' epsilon: planner doesn't know", "")
+    assert "YaRN's beta_fast 1: Megatron-LM has no argument" in notes
+
+
+def test_a_softmax_router_has_no_scale_and_no_bias_whatever_its_folder(tmp_path):
+    """transformer_config.py: "Expert bias for aux-loss-free routing only supports sigmoid score function"."""
+    plain = KIMI | {"scoring_func": "softmax", "routed_scaling_factor": 1.0}
+    said, notes = of_file(tmp_path, "Kimi-K2-Base", plain)
+    router = {name for name in said if name.startswith("--moe-router")}
+    assert router == {f"--moe-router-{name}" for name in ("topk", "load-balancing-type", "dtype")}
+    assert "routing" not in notes
+    raw, _ = of_file(tmp_path, "raw", plain | {"norm_topk_prob": False, "routed_scaling_factor": 16})
+    assert "--moe-router-pre-softmax" in raw
+    assert raw["--moe-router-topk-scaling-factor"] == ("16",)
+    _, notes = of_file(tmp_path, "unlike", KIMI | {"norm_topk_prob": False})
+    assert "weights that don't sum to 1: Megatron-LM has no argument" in notes
+    with pytest.raises(FileFormatError, match="scoring_func is 'tanh'; allowed: softmax or sigmoid"):
+        of_file(tmp_path, "tanh.json", KIMI | {"scoring_func": "tanh"})
+
+
+def test_layers_with_experts_are_those_that_a_config_says(tmp_path):
+    every_other = ("([" + ",".join(["0,1"] * 24) + "])",)
+    assert written("llama4-maverick")["--moe-layer-freq"] == every_other
+    steps, _ = of_file(tmp_path, "mine.json", configs.LLAMA4 | {"use_qk_norm": False})
+    listed, _ = of_file(tmp_path, "listed.json", configs.LLAMA4 | {"moe_layers": list(range(1, 48, 2))})
+    assert steps["--moe-layer-freq"] == listed["--moe-layer-freq"] == every_other
+    assert "--qk-l2-norm" in listed
+    assert "--qk-l2-norm" not in steps
+    assert {"--no-rope-freq", "--moe-apply-probs-on-input"} <= set(steps)
+    qwen, _ = of_file(tmp_path, "qwen.json", configs.QWEN3_MOE | {"mlp_only_layers": [3]})
+    assert qwen["--moe-layer-freq"] == ("([" + ",".join("0" if i == 3 else "1" for i in range(48)) + "])",)
+    first, _ = of_file(tmp_path, "first.json", configs.QWEN3_MOE | {"mlp_only_layers": [0, 1]})
+    assert first["--moe-layer-freq"] == ("([0]*2+[1]*46)",)
+
+
+def test_yarn_outside_latent_attention_has_no_argument_and_no_advice(tmp_path):
+    """gpt_model.py of 0.16.1 has YaRN there, but arguments.py none of its values; --use-rope-scaling is LLaMA 3.1's."""
+    yarn = {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False}
+    said, notes = of_file(tmp_path, "any.json", configs.GPT_OSS | {"rope_theta": 150000, "rope_scaling": yarn})
+    for text in (notes, " ".join(model_notes(load_model("gpt-oss-20b")))):
+        assert "scaling of rotary positions, yarn " in text
+        assert "--use-rope-scaling" not in text
+        assert "clamped gate" not in text
+    assert not {"--use-rope-scaling", "--rotary-scaling-factor"} & set(said)
+    assert said["--softmax-type"] == ("learnable",)
+
+
+def test_what_a_model_says_in_words_travels_in_a_plan(tmp_path):
+    saved = tmp_path / "plan.json"
+    recommend("gpt-oss-20b", "dgx-h100", gpus=8, batch=16, tp=1, pp=1, top=1).save(saved)
+    assert '"router": "softmax"' in saved.read_text()
+    assert read_plan(saved).setup.model == load_model("gpt-oss-20b")
+
+
 @pytest.mark.parametrize("model", [name for name in model_names() if not load_model(name).num_ssm_layers])
 def test_every_preset_is_written_in_published_words_its_experts_balanced(model):
     """The plan takes experts as evenly loaded; a router of one expert needs a softmax before it, or Megatron stops."""
@@ -248,7 +334,7 @@ def test_a_window_has_the_token_itself_beside_those_before_it():
 @pytest.mark.parametrize(
     ("model", "argument", "lost"),
     [
-        ("gpt-oss-20b", "--softmax-type", None),
+        ("gpt-oss-20b", "--softmax-type", "scaling of rotary positions, yarn factor 32"),
         ("llama4-scout", "--no-rope-freq", "chunks of 8,192"),
         ("gemma2-9b", "--quick-geglu", "caps on scores and logits"),
         ("gemma3-27b", "--quick-geglu", "norms behind each block"),
@@ -307,8 +393,9 @@ def test_flex_dispatchers_take_probabilities_in_fp32():
 
 
 def test_a_mixture_of_ones_own_is_balanced_and_its_routing_said_to_be_unknown():
-    own = replace(load_model("mixtral-8x7b"), name="mine")
+    own = replace(load_model("mixtral-8x7b"), name="mine", router="")
     assert any(note.startswith("routing: planner doesn't know") for note in model_notes(own))
+    assert any(note.startswith("experts' balance: planner doesn't know") for note in model_notes(own))
     assert not any(note.startswith("routing") for note in model_notes(load_model("mixtral-8x7b")))
     assert ("--moe-aux-loss-coeff", "1e-3") in model_arguments(own, dropout=False, grouped=True)
 

@@ -23,6 +23,7 @@ from planner.imports.run import ExistingRun
 from planner.imports.torchtitan import torchtitan_run
 from planner.layouts import Attention, GradDtype, Layouts, OptimizerKind, Precision, Recompute, Split
 from planner.models import Transformer, counts, load_model, mix
+from planner.models.possible import TEXTS
 from planner.plan_file import SavedPlan
 from planner.setup import Setup
 from planner.step.estimate import estimate
@@ -68,7 +69,8 @@ MODELS += ["llama4-maverick", "gemma2-9b", "glm-4.5", "qwen2-57b-a14b", "deepsee
 
 @pytest.mark.parametrize("name", MODELS)
 def test_models_go_through_megatron_arguments(name):
-    """But for names, what Megatron-LM can't say (BLOOM's norm, parallel blocks), and sizes of absent dense layers."""
+    """But for names, what Megatron-LM can't say (BLOOM's norm, parallel blocks), sizes of absent dense layers, and how
+    experts are chosen and positions scaled, which is no second and not read."""
     model = load_model(name)
     asked = question(model)
     layouts = Layouts.of(global_batch=8, dp=1)
@@ -76,7 +78,13 @@ def test_models_go_through_megatron_arguments(name):
     run = megatron(export_plan(plan, get_target("megatron")).text, gpus=1)
     read = replace(run.setup.model, name=model.name, family=model.family)
     assert read == replace(
-        model, embedding_norm=False, parallel_block=False, parallel_norms=False, **of_defaults(model)
+        model,
+        embedding_norm=False,
+        parallel_block=False,
+        parallel_norms=False,
+        qk_l2_norm=False,
+        **of_defaults(model),
+        **dict.fromkeys(TEXTS, ""),
     )
     assert not run.unknown
 

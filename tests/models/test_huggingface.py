@@ -10,6 +10,7 @@ import pytest
 
 from planner.base.errors import FileFormatError, UnknownNameError
 from planner.models import Transformer, counts, flops, load_model
+from planner.models.possible import TEXTS
 from tests.models.configs import (
     BLOOM,
     COHERE,
@@ -57,7 +58,8 @@ CHECKPOINTS: list[tuple[str, dict[str, Any], int]] = [
 
 def sizes(model: Transformer) -> Transformer:
     """The model but for what changes no size, which these configs leave out."""
-    return replace(model, rotary_base=0, rope_scaling=0, rotary_percent=0.0, norm_epsilon=0.0)
+    said = dict.fromkeys(TEXTS, "") | {"rotary_base": 0, "rope_scaling": 0, "rotary_percent": 0.0}
+    return replace(model, **said, norm_epsilon=0.0, qk_l2_norm=False)
 
 
 def params(path: str) -> int:
