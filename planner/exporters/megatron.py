@@ -190,7 +190,7 @@ def parallel_arguments(job: Job) -> Arguments:
         (fsdp, "--no-gradient-accumulation-fusion"),
         (fsdp, "--ckpt-format", "fsdp_dtensor"),
         # Else each rank first holds all of its part; a gate of shared experts has no reset_parameters.
-        (fsdp and "--moe-shared-expert-gate" not in megatron_model.of_family(job.model).get("router", ""),
+        (fsdp and "--moe-shared-expert-gate" not in megatron_model.of_family(job.model).get("balance", ""),
          "--init-model-with-meta-device"),
         (row["dp_replicate"] > 1, "--num-distributed-optimizer-instances", row["dp_replicate"]),
         (reduced, "--overlap-grad-reduce"),
