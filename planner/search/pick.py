@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.base.arrays import Array, Ints
 from planner.choices.table import CHOICES
-from planner.layouts import Layouts, Recompute, Split
+from planner.layouts import Layouts, Recompute
 from planner.search.found import EQUAL
 from planner.setup import Setup
 from planner.step.estimate import Estimate
@@ -42,7 +42,12 @@ def most_expert_ranks(gpus_per_node: int) -> int:
 
 
 def unusual(setup: Setup, layouts: Layouts) -> Ints:
-    """How many choices of each layout are not the usual ones, shape (n,).
+    """How many choices of each layout are not the usual ones, shape (n,)."""
+    return np.asarray(sum(unusual_choices(setup, layouts).values()))
+
+
+def unusual_choices(setup: Setup, layouts: Layouts) -> dict[str, Ints]:
+    """As how many unusual choices each choice of each layout counts, by name, shape (n,).
 
     Each doubling of the context-parallel ranks counts as one that leaves a rank fewer than `USUAL_TOKENS`, or cuts
     several sequences at once, each doubling of virtual stages beyond `USUAL_CHUNKS`, and two each of tensor ranks
@@ -53,24 +58,23 @@ def unusual(setup: Setup, layouts: Layouts) -> Ints:
     (data_parallel_alone).
     """
     seq_len, gpus_per_node = setup.model.seq_len, setup.cluster.gpus_per_node
-    splits_layers = setup.framework.splits_layers
-    usual = np.array([name in USUAL_SCHEDULES for name in layouts.schedule_names])
-    count = ((layouts.pp > 1) & ~usual[layouts.schedule]).astype(np.int64) + (layouts.recompute == Recompute.FULL)
-    shorter = np.clip(layouts.cp * USUAL_TOKENS / seq_len, 1.0, layouts.cp)
-    whole = (layouts.micro_batch == 1) & splits_layers
-    count += np.ceil(np.log2(np.where(whole, shorter, layouts.cp))).astype(np.int64)
-    tensor = (layouts.tp, gpus_per_node, 2) if splits_layers else (layouts.tp, 1, 1)
-    experts = (layouts.ep, most_expert_ranks(gpus_per_node), 2)
-    for many, most, each in ((layouts.virtual_stages, USUAL_CHUNKS, 1), tensor, experts):
-        count += each * np.ceil(np.log2(np.maximum(many / most, 1.0))).astype(np.int64)
-    if setup.framework.data_parallel_alone:
-        count += sum((degree > 1).astype(np.int64) for degree in (layouts.tp, layouts.pp, layouts.cp))
-    for choice in CHOICES.values():
-        if choice.risks:
-            count += choice.risks * (getattr(layouts, choice.name) != choice.default)
-    uneven = setup.model.num_layers % (layouts.pp * layouts.virtual_stages) != 0
-    count -= CHOICES["layer_split"].risks * (uneven & (layouts.layer_split != Split.EVEN))
-    return np.asarray(count)
+    splits_layers, x = setup.framework.splits_layers, layouts
+    out: dict[str, Any] = {c.name: c.risks * (getattr(x, c.name) != c.default) for c in CHOICES.values() if c.risks}
+    out["layer_split"] *= setup.model.num_layers % (x.pp * x.virtual_stages) == 0
+    usual = np.array([name in USUAL_SCHEDULES for name in x.schedule_names])
+    out |= {"schedule": (x.pp > 1) & ~usual[x.schedule], "recompute": x.recompute == Recompute.FULL}
+    shorter = np.clip(x.cp * USUAL_TOKENS / seq_len, 1.0, x.cp)
+    tensor = (gpus_per_node, 2) if splits_layers else (1, 1)
+    for name, many, most, each in (
+        ("cp", np.where((x.micro_batch == 1) & splits_layers, shorter, x.cp), 1, 1),
+        ("virtual_stages", x.virtual_stages, USUAL_CHUNKS, 1),
+        ("tp", x.tp, *tensor),
+        ("ep", x.ep, most_expert_ranks(gpus_per_node), 2),
+    ):
+        out[name] = each * np.ceil(np.log2(np.maximum(many / most, 1.0))).astype(np.int64)
+    for name in ("tp", "pp", "cp") if setup.framework.data_parallel_alone else ():
+        out[name] = out.get(name, 0) + (getattr(x, name) > 1)
+    return out
 
 
 def kinds(layouts: Layouts) -> Ints:

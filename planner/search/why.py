@@ -14,7 +14,7 @@ from planner.hardware import Cluster
 from planner.layouts import Layouts
 from planner.schedules import SCHEDULES, Rule, get_schedule, usual_schedule
 from planner.search.found import Recommendation
-from planner.search.pick import plainest_first, told_apart
+from planner.search.pick import told_apart, unusual_choices
 from planner.search.ranking import recommend
 from planner.search.request import attention_kernels, degrees_left, divisors
 from planner.search.scan import estimate_all
@@ -136,11 +136,23 @@ def why_not(setup: Setup, found: Recommendation, wanted: dict[str, Any]) -> Why:
         both, share = records.concatenate([best, other]), _slower(best, other)
         apart = float(told_apart(both.layouts, 1, setup.cluster.gpus_per_node)[0])
         if -apart <= share <= TIE:
-            text = f"{difference} That is too close to tell apart"
-            if share < 0.0 and plainest_first(setup, both, np.arange(2))[0] == 0:
-                text += f": within {apart:.1%} the plainest layout is taken, of these the likeliest to fit"
-            return because("tie", f"{text}.", other)
+            difference += " That is too close to tell apart"
+            difference += "." if share >= 0.0 else f": within {apart:.1%} the plainest layout is taken."
+        if share <= TIE:
+            return because("tie", difference + (_passed_over(setup, both) if share < 0.0 else ""), other)
     return because("slower", difference, other)
+
+
+def _passed_over(setup: Setup, both: Estimate) -> str:
+    """What speaks against the second of two layouts, the faster one: more unusual choices, or a worse chance to fit."""
+    counts = unusual_choices(setup, both.layouts)
+    few, many = sum(counts.values())
+    if many > few:
+        row = both.layouts.row(1)
+        names = ", ".join(f"{name} {value_text(row[name])}" for name, count in counts.items() if count[1])
+        return f" It has {many} unusual choice{'s' * bool(many > 1)}, not {few}: {names}."
+    less, more = both.fit_chance[1], both.fit_chance[0]
+    return f" It fits in {less:.1%} of such cases, not in {more:.1%}." if less < more else ""
 
 
 def _best_of_kind(setup: Setup, found: Recommendation, wanted: dict[str, Any]) -> tuple[Estimate | None, bool, str]:

@@ -234,7 +234,18 @@ def test_a_layout_that_is_no_faster_for_sure_is_passed_over_for_a_plainer_or_lik
     assert round(best["fit_chance"], 2) > round(other["fit_chance"], 2)
     assert answer["reason"] == "tie"
     assert answer["text"].startswith(f"It would be {-share:.1%} faster: ")
-    assert answer["text"].endswith("within 1.5% the plainest layout is taken, of these the likeliest to fit.")
+    chances = f"{other['fit_chance']:.1%} of such cases, not in {best['fit_chance']:.1%}."
+    assert answer["text"].endswith(f": within 1.5% the plainest layout is taken. It fits in {chances}")
+
+
+def test_a_faster_layout_that_is_passed_over_for_unusual_choices_is_told_which():
+    plan = planner.recommend("llama3-8b", "dgx-h100", gpus=64, batch=512, framework="torchtitan")
+    answer = plan.why("pp=2,cp=2").record
+    assert plan.best.layout["pp"] == 1
+    assert answer["reason"] == "tie"
+    assert " It would be " in " " + answer["text"]
+    named = "unusual choices, not 1: layer_split balanced, cp 2, pp 2."
+    assert answer["text"].endswith(named), answer["text"]
 
 
 def test_what_the_framework_does_not_run():
