@@ -90,7 +90,10 @@ def fewest_gpus(
     def plan_of(gpus: int) -> TrainingPlan:
         return plan_time(case, request, gpus=gpus, batch=batch and batch(gpus), exact_tokens=exact_tokens)
 
-    found = fewest(plan_of, cluster.gpus_per_node, most=most, days=days, max_cost=max_cost)
+    def late(plan: TrainingPlan) -> float:
+        return _factors(plan)[1][1]
+
+    found = fewest(plan_of, cluster.gpus_per_node, most=most, days=days, max_cost=max_cost, late=late)
     record = {"model": setup.model.name, "cluster": cluster.name} | fewest_record(found, days=days, max_cost=max_cost)
     one, factors = _factors(found.keeps)
     title = f"{setup.model.name} on {cluster.name}"

@@ -199,6 +199,7 @@ def fewest_record(found: Fewest, *, days: float | None, max_cost: float | None) 
         "max_cost_usd": max_cost,
         "fewest_that_fit": found.fits.gpus,
         "fewest_that_keep": None if found.missed else found.keeps.gpus,
+        "fewest_that_keep_in_90_percent": found.surely,
         "tried": [_row(gpus, plan) for gpus, plan in found.tried.items()],
     }
 
@@ -208,7 +209,9 @@ def fewest_view(found: Fewest, tried: Sequence[Mapping[str, Any]], factors: Any)
     fits, keeps, limits = found.fits.gpus, found.keeps.gpus, found.limits
     lines: list[View] = []
     if limits:
-        kept = f"{gpus_text(keeps)} keep{'s' * (keeps == 1)} {limits}; of the numbers tried none below does"
+        sure = "none tried does" if found.surely is None else f"{found.surely:,} do"
+        kept = f"by the prediction {gpus_text(keeps)} keep{'s' * (keeps == 1)} {limits}, and none tried below; "
+        kept += f"in 90 % of cases like this {sure}"
         lines.append(bold(found.missed or kept))
     fit = f"the fewest GPUs on which a layout fits: {fits:,}"
     lines.append(fit if limits else bold(fit))

@@ -12,6 +12,7 @@ PARTS = (4, 5, 6, 7)
 """Node counts of an octave that are tried: jobs of 11 or 13 nodes divide little."""
 
 
+SURELY = 4
 NEAR = 0.05
 """The shortest training is also told on the fewest GPUs of those that take so much longer."""
 
@@ -22,7 +23,8 @@ class Fewest:
 
     fits: the fewest GPUs on which a layout fits; keeps: the fewest that keep what was asked, else the same.
     limits: what was asked to be kept, for a person; empty where nothing was. missed: that none keeps it, if none does;
-    `keeps` is then the shortest.
+    `keeps` is then the shortest. surely: the fewest GPUs, up to `SURELY` times as many, that keep it if it lasts as
+    many times longer as `late` says; None if none does or late isn't given.
     """
 
     limits: str
@@ -30,6 +32,7 @@ class Fewest:
     fits: TrainingPlan
     keeps: TrainingPlan
     missed: str = ""
+    surely: int | None = None
 
 
 def job_sizes(gpus_per_node: int, most: int) -> list[int]:
@@ -54,11 +57,13 @@ def first_that(sizes: Sequence[int], good: Callable[[int], bool]) -> int | None:
 
 
 def fewest(
-    plan_of: Callable[[int], TrainingPlan], gpus_per_node: int, *, most: int, days: float | None, max_cost: float | None
-) -> Fewest:
+    plan_of: Callable[[int], TrainingPlan], gpus_per_node: int, *, most: int, days: float | None,
+    max_cost: float | None, late: Callable[[TrainingPlan], float] | None = None,
+) -> Fewest:  # fmt: skip
     """The fewest GPUs that fit, and that keep days and dollars.
 
-    plan_of: the training on so many GPUs; raises LayoutError where nothing legal fits.
+    plan_of: the training on so many GPUs; raises LayoutError where nothing legal fits. late: how many times as long as
+    predicted a training may take.
 
     Raises InputError if days or max_cost is not above 0; LayoutError if nothing fits on as many as `most`.
     """
@@ -77,11 +82,11 @@ def fewest(
                 refused.append(error)
         return tried[gpus]
 
-    def keeps(gpus: int) -> bool:
+    def keeps(gpus: int, times: float = 1.0) -> bool:
         done = plan(gpus)
         if done is None:
             return False
-        return (days is None or done.days <= days) and (max_cost is None or done.cost_usd <= max_cost)
+        return (days is None or done.days * times <= days) and (max_cost is None or done.cost_usd * times <= max_cost)
 
     said = [f"{days:g} day{'s' * (days != 1)}"] if days is not None else []
     limits = " and ".join([*said, f"{max_cost:,.0f} USD"] if max_cost is not None else said)
@@ -96,7 +101,12 @@ def fewest(
     found, missed = None if enough is None else plan(enough), ""
     if found is None:
         found, missed = _not_kept([p for p in tried.values() if p is not None], most, limits, max_cost is not None)
-    return Fewest(limits=limits, tried=dict(sorted(tried.items())), fits=fits, keeps=found, missed=missed)
+    surely = None
+    if late and limits and enough is not None:
+        times = late(found)
+        surely = first_that([s for s in sizes if enough <= s <= SURELY * enough], lambda gpus: keeps(gpus, times))
+    known = dict(sorted(tried.items()))
+    return Fewest(limits=limits, tried=known, fits=fits, keeps=found, missed=missed, surely=surely)
 
 
 def _not_kept(plans: list[TrainingPlan], most: int, limits: str, priced: bool) -> tuple[TrainingPlan, str]:

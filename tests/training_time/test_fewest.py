@@ -88,6 +88,35 @@ def test_a_number_that_no_doubling_meets_is_found():
     assert fewest(plan, 8, most=128, days=6.0, max_cost=None).keeps.gpus == 80
 
 
+def test_what_keeps_a_deadline_surely_keeps_it_as_many_times_longer():
+    def plan(gpus):
+        return SimpleNamespace(gpus=gpus, days=80.0 / gpus, cost_usd=gpus)
+
+    def found(times, **limits):
+        asked = {"days": None, "max_cost": None} | limits
+        return fewest(plan, 8, most=128, late=None if times is None else lambda _: times, **asked)
+
+    assert (found(2.0, days=5.0).keeps.gpus, found(2.0, days=5.0).surely) == (16, 32)
+    assert found(1.0, days=5.0).surely == 16
+    assert found(4.1, days=5.0).surely is None, "of up to four times as many"
+    assert found(None, days=5.0).surely is None
+    assert found(2.0).surely is None
+    assert found(2.0, days=0.1).surely is None
+
+
+def test_the_first_line_promises_no_deadline():
+    setup = load_setup("gpt2", "dgx-h100")
+    ask = {"max_cost": None, "max_gpus": 64, "batch": lambda gpus: 64 * gpus, "exact_tokens": True}
+    answer = fewest_gpus(setup, goal(setup.model, tokens=1e11), {}, days=0.5, **ask)
+    record = answer.to_dict()
+    keeps, surely = record["fewest_that_keep"], record["fewest_that_keep_in_90_percent"]
+    assert keeps < surely
+    first = (
+        f"by the prediction {keeps} GPUs keep 0.5 days, and none tried below; in 90 % of cases like this {surely} do"
+    )
+    assert first in repr(answer)
+
+
 def test_each_size_has_its_own_batch():
     setup = load_setup("gpt2", "dgx-h100")
     answer = fewest_gpus(
