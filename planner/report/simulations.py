@@ -183,6 +183,7 @@ def split_record(split: StageSplit) -> dict[str, Any]:
         "gib": (split.size_bytes / GIB).tolist(),
         "slowest_s": float(split.seconds.max()),
         "even_slowest_s": split.even_slowest_s,
+        "even_fits": split.even_fits,
     }
 
 
@@ -192,6 +193,8 @@ def split_view(r: Mapping[str, Any]) -> View:
     columns = (r["rank"], r["layers"], r["seconds"], r["gib"])
     for stage, (rank, layers, seconds, gib) in enumerate(zip(*columns, strict=True)):
         table.add_row(str(stage), str(rank), str(layers), f"{seconds * 1e3:.2f}", f"{gib:.2f}")
-    slowest, saved = r["slowest_s"], 1.0 - r["slowest_s"] / r["even_slowest_s"]
-    line = f"slowest stage {slowest * 1e3:.2f} ms per micro-batch, {saved:.1%} less than with an even split"
+    slowest, more = r["slowest_s"], r["slowest_s"] / r["even_slowest_s"] - 1.0
+    against = f"{abs(more):.1%} {'more' if more > 0.0 else 'less'} than with an even split"
+    against += "" if r["even_fits"] else ", which does not fit in memory"
+    line = f"slowest stage {slowest * 1e3:.2f} ms per micro-batch, {against}"
     return stacked(table, "", line, "embedding with stage 0, head with the last; GiB of a stage's share of its rank")

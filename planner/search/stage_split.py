@@ -23,7 +23,7 @@ from planner.step.step_costs import StepCosts, step_costs
 class StageSplit:
     """Rank, layers, seconds of one micro-batch forward and backward, and bytes of every stage, shape (stages,).
 
-    even_slowest_s: the slowest stage's seconds were the layers split evenly.
+    even_slowest_s, even_fits: the slowest stage's seconds were the layers split evenly, and whether all then fit.
     """
 
     rank: Ints
@@ -31,6 +31,7 @@ class StageSplit:
     seconds: Array
     size_bytes: Array
     even_slowest_s: float
+    even_fits: bool
 
 
 def stage_split(setup: Setup, layouts: Layouts) -> StageSplit:
@@ -55,16 +56,19 @@ def stage_split(setup: Setup, layouts: Layouts) -> StageSplit:
         raise LayoutError(
             f"no split of {L} layers over {stages} stages fits in {capacity} per GPU; recompute, shard, use more stages"
         ) from None
-    edges = np.concatenate([[0], np.cumsum(counts)])
-    layers = counts.copy()
-    layers[[0, -1]] -= 1  # embedding and head
+
+    def sums(counts: Ints) -> tuple[Array, Array]:
+        """Seconds and bytes of every stage."""
+        edges = np.concatenate([[0], np.cumsum(counts)])
+        sizes = [held(s)[edges[s] : edges[s + 1]].sum() for s in range(stages)]
+        return np.add.reduceat(seconds, edges[:-1]), np.array(sizes) + fixed / v
+
+    own, ends = sums(counts), np.bincount([0, stages - 1], minlength=stages)  # embedding and head
+    even = sums(L // stages + (np.arange(stages) < L % stages) + ends)
     return StageSplit(
-        rank=ranks,
-        layers=layers,
-        seconds=np.add.reduceat(seconds, edges[:-1]),
-        size_bytes=np.array([held(s)[edges[s] : edges[s + 1]].sum() for s in range(stages)]) + fixed / v,
-        even_slowest_s=_even_slowest_s(seconds, stages),
-    )
+        rank=ranks, layers=counts - ends, seconds=own[0], size_bytes=own[1], even_slowest_s=float(even[0].max()),
+        even_fits=bool(np.all(even[1] <= room + fixed / v)),
+    )  # fmt: skip
 
 
 def stage_items(setup: Setup, layouts: Layouts) -> tuple[Array, Ints, float, Callable[[int], Array]]:
@@ -75,17 +79,6 @@ def stage_items(setup: Setup, layouts: Layouts) -> tuple[Array, Ints, float, Cal
     embedding_s = float(ends.embedding_forward_s[0] + ends.embedding_backward_s[0])
     seconds = np.array([embedding_s, *[layer_s] * L, float(ends.head_s[0])])
     return seconds, *_held(setup, layouts, costs, L)
-
-
-def _even_slowest_s(seconds: Array, stages: int) -> float:
-    """The slowest stage's seconds were the layers split evenly, the remainder over the first stages."""
-    layers = len(seconds) - 2
-    even = np.full(stages, layers // stages)
-    even[: layers % stages] += 1
-    even_s = even * seconds[1]
-    even_s[0] += seconds[0]
-    even_s[-1] += seconds[-1]
-    return float(even_s.max())
 
 
 def _held(setup: Setup, layouts: Layouts, costs: StepCosts, layers: int) -> tuple[Ints, float, Callable[[int], Array]]:

@@ -1,5 +1,6 @@
 """How layers are split over stages: the least slowest stage, within memory."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,8 @@ from planner.base.errors import LayoutError
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts, Split
 from planner.models import load_model
+from planner.report.plain_table import plain_text
+from planner.report.simulations import split_record, split_view
 from planner.search.stage_split import stage_items, stage_split
 from planner.setup import Setup
 from planner.step.timeline.step import simulate
@@ -62,6 +65,19 @@ def test_less_memory_moves_layers_off_the_first_stages_until_nothing_fits():
     none = replace(CLUSTER, accelerator=replace(CLUSTER.accelerator, memory_bytes=8e9))
     with pytest.raises(LayoutError, match=r"no split of 32 layers over 4 stages fits in 7\.45 GiB per GPU"):
         stage_split(Setup(MODEL, none, FRAMEWORK), layouts)
+
+
+def test_a_split_slower_than_an_even_one_says_that_this_does_not_fit():
+    layouts = Layouts.of(tp=4, pp=8, global_batch=64, sequence_parallel=True)
+    free = stage_split(Setup(MODEL, CLUSTER, FRAMEWORK), layouts)
+    least = replace(CLUSTER, accelerator=replace(CLUSTER.accelerator, memory_bytes=0.7 * float(free.size_bytes.max())))
+    uneven = stage_split(Setup(MODEL, least, FRAMEWORK), layouts)
+    assert (free.even_fits, uneven.even_fits) == (True, False)
+    assert uneven.seconds.max() > uneven.even_slowest_s
+    more = uneven.seconds.max() / uneven.even_slowest_s - 1.0
+    said = f" per micro-batch, {more:.1%} more than with an even split, which does not fit in memory"
+    assert said in plain_text(split_view(split_record(uneven)))
+    assert re.search(r"[\d.]+% less than with an even split$", plain_text(split_view(split_record(free))), re.MULTILINE)
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "zb-h1", "zb-2p", "2bw", "pipedream"])
