@@ -18,7 +18,7 @@ from planner.report.network import draw_network, network_record, network_view
 from planner.step.timeline.timed import timed_estimate
 from planner.training_time.assumptions import assume
 from planner.training_time.largest import COMPUTES, plan_largest
-from planner.training_time.network import AXES, STRATEGIES, NetworkCase, curve, need_of, ways
+from planner.training_time.network import AXES, STRATEGIES, NetworkCase, axis_of, curve, need_of, ways
 
 
 def largest(
@@ -98,7 +98,7 @@ def network(
             f"network_price is {network_price:g} without a price; allowed: beside price, USD for a GPU's hour"
         )
     given = {name: value for name, value in choices.items() if value is not None and _is_given(name, value)}
-    case = NetworkCase(setup=setup, axis=AXES[along], request=question, given=given)
+    case = NetworkCase(setup=setup, axis=axis_of(along, own), request=question, given=given)
     found = curve(case)
     needs = [need_of(case, name, settles) for name, settles in STRATEGIES.items()]
     both = ways(case, slower) if along == "bandwidth" else ()

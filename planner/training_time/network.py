@@ -105,6 +105,16 @@ AXES = {
 }  # fmt: skip
 
 
+def axis_of(name: str, cluster: Cluster) -> NetworkAxis:
+    """An axis by its name; bandwidths go on in doublings up to the cluster's own, where a node has more."""
+    axis, own = AXES[name], cluster.network.bandwidth_bytes_per_s / GBIT * cluster.nics_per_node
+    most = max(axis.marks)
+    if name != "bandwidth" or own <= most:
+        return axis
+    doubled = {most * 2.0**k: "" for k in range(1, 32) if most * 2.0**k < own}
+    return replace(axis, marks={**axis.marks, **doubled, own: "the cluster's own"})
+
+
 @dataclass(frozen=True, kw_only=True)
 class NetworkCase:
     """A setup's question, asked again on other networks; given: choices that the user has settled, as given."""

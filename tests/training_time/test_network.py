@@ -24,6 +24,7 @@ from planner.training_time.network import (
     BASELINE,
     NEAR,
     NetworkCase,
+    axis_of,
     curve,
     need_of,
     with_bandwidth,
@@ -40,6 +41,16 @@ def case(axis=SHORT, gpus=32, batch=64, model="llama-7b", **choices):
         load_setup(model, CLUSTER, framework="megatron-core"), gpus=gpus, batch=batch, **choices
     )
     return NetworkCase(setup=setup, axis=axis, request=asked, given=choices)
+
+
+def test_the_bandwidths_reach_the_clusters_own():
+    rack = axis_of("bandwidth", load_cluster("gb200-nvl72"))
+    assert rack.values[-5:] == (3200.0, 6400.0, 12800.0, 25600.0, 28800.0)
+    assert rack.marks[28800.0] == "the cluster's own"
+    own = load_cluster("gb200-nvl72").network.bandwidth_bytes_per_s
+    assert rack.change(load_cluster("gb200-nvl72"), 28800.0).network.bandwidth_bytes_per_s == pytest.approx(own)
+    assert axis_of("bandwidth", load_cluster("dgx-h100")) is AXES["bandwidth"]
+    assert axis_of("latency", load_cluster("gb200-nvl72")) is AXES["latency"]
 
 
 @pytest.mark.parametrize("axis", [SHORT, DELAYS], ids=lambda a: a.name)
