@@ -70,8 +70,8 @@ def network(
     """Step time of the best layout against the bandwidth between nodes, or its latency, and what each strategy needs.
 
     batch: sequences per step; None is about 4M tokens.
-    along: "bandwidth" (1 to 3,200 Gb/s of a node), "latency" (1 us to 10 ms), or "oversubscription" of the cluster's
-    pods (1 to 32). slow: the network that the improved way is asked on. price: USD for an hour of a GPU;
+    along: "bandwidth" (1 to 3,200 Gb/s of a node, or its own), "latency" (1 us to 10 ms), or "oversubscription" of the
+    cluster's pods (1 to 32). slow: the network that the improved way is asked on. price: USD for an hour of a GPU;
     network_price: USD for an hour of each Gb/s of a node's network.
     choices: what the search may choose from, as of `planner.recommend`.
 

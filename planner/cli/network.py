@@ -33,7 +33,9 @@ def command(
     seq_len: o.SeqLen = None,
     **choices: Any,
 ) -> None:
-    """Step of the best layout against the bandwidth between nodes (1 to 3,200 Gb/s, or the cluster's own), searched anew at every point.
+    """Step of the best layout against the bandwidth between nodes, searched anew at every point.
+
+    Bandwidths are 1 to 3,200 Gb/s, and on to the cluster's own.
 
     Says the slowest network within 5 % of the fastest, how the layout changes, and what each strategy needs.
 

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from planner.base.units import GIB, format_seconds
 from planner.hardware import Cluster
+from planner.models.flops import shown_mfu
 from planner.report.plain_table import View, bold, plain_table, stacked
 from planner.report.records import estimate_record
 from planner.report.tables import PARTS, chance_text, layout_text
@@ -76,12 +77,14 @@ def _gain(review: Review, other: Estimate) -> float:
 
 
 def _beside(review: Review) -> list[View]:
-    table = plain_table("", "layout", "step s", "MFU", "GiB", "fits", numbers=(2, 3, 4, 5))
+    mfu, share = shown_mfu(review.asked.setup.model)
+    table = plain_table("", "layout", "step s", mfu, "GiB", "fits", numbers=(2, 3, 4, 5))
     for name, result in (("this run", review.run), ("the best", review.best)):
         if result is not None:
             table.add_row(
-                name, Text(layout_text(result.layouts.row(0))), f"{result.step_time_s[0]:.4g}", f"{result.mfu[0]:.1%}",
-                f"{result.memory_bytes[0] / GIB:.1f}", chance_text(float(result.fit_chance[0])),
+                name, Text(layout_text(result.layouts.row(0))), f"{result.step_time_s[0]:.4g}",
+                f"{result.mfu[0] * share:.1%}", f"{result.memory_bytes[0] / GIB:.1f}",
+                chance_text(float(result.fit_chance[0])),
             )  # fmt: skip
     out: list[View] = [
         bold(f"Beside the best that {review.asked.title} can run on these GPUs"),

@@ -194,8 +194,9 @@ def _sequence_rules(model: Transformer, x: Layouts) -> Table:
 def _expert_rules(model: Transformer, x: Layouts) -> Table:
     """Rules of models with experts or state-space layers."""
     experts, state_space = np.asarray(model.num_experts), np.asarray(model.num_ssm_layers)
+    has = f"{experts} here" if experts.ndim == 0 and experts else "1 for a dense model"
     return [
-        ("ep must divide the experts (1 for a dense model)",
+        (f"ep must divide the experts ({has})",
          np.where(experts > 0, experts % np.maximum(x.ep, 1) != 0, x.ep != 1)),
         ("tp must divide the heads and the groups of state-space layers",
          (state_space > 0) & ((np.asarray(model.ssm_heads) % np.maximum(x.tp, 1) != 0)

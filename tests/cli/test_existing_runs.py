@@ -1,6 +1,7 @@
 """`planner estimate` on an existing run's configuration, as a user meets it."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -104,6 +105,11 @@ def test_a_deepspeed_run_is_read(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "dp 64 tp 1 pp 1 mb 1 zero 3 recompute full" in done.stdout
     assert "Beside the best that DeepSpeed can run" in done.stdout
+    table = done.stdout.partition("Beside the best that DeepSpeed can run")[2]
+    causal = re.search(r"causal MFU ([\d.]+%)", done.stdout)
+    assert causal, "the MFU that every table shows first"
+    words = " ".join(table.split())
+    assert words.index("causal MFU") < words.index(f" {causal[1]} ") < words.index("the best")
 
 
 def test_what_the_trainer_fills_in_comes_from_options(tmp_path):

@@ -87,4 +87,4 @@ def test_a_named_schedule_that_leaves_no_second_stage_is_part_of_the_conflict():
 
 
 def test_experts_take_a_number_that_divides_them():
-    assert "ep 3: ep must divide the experts" in refused(MIXTRAL, gpus=48, batch=480, ep=3)
+    assert "ep 3: ep must divide the experts (8 here); give another ep" in refused(MIXTRAL, gpus=48, batch=480, ep=3)
