@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array, Ints
-from planner.choices.table import CHOICES
+from planner.choices.table import CHOICES, DEGREES
 from planner.layouts import Layouts, Recompute
 from planner.search.found import EQUAL
 from planner.setup import Setup
@@ -72,7 +72,7 @@ def unusual_choices(setup: Setup, layouts: Layouts) -> dict[str, Ints]:
         ("ep", x.ep, most_expert_ranks(gpus_per_node), 2),
     ):
         out[name] = each * np.ceil(np.log2(np.maximum(many / most, 1.0))).astype(np.int64)
-    for name in ("tp", "pp", "cp") if setup.framework.data_parallel_alone else ():
+    for name in DEGREES[1:] if setup.framework.data_parallel_alone else ():
         out[name] = out.get(name, 0) + (getattr(x, name) > 1)
     return out
 

@@ -14,7 +14,7 @@ from planner.hardware import Cluster
 from planner.layouts import Layouts
 from planner.schedules import SCHEDULES, Rule, get_schedule, usual_schedule
 from planner.search.found import Recommendation
-from planner.search.pick import told_apart, unusual_choices
+from planner.search.pick import told_apart, unusual, unusual_choices
 from planner.search.ranking import recommend
 from planner.search.request import attention_kernels, degrees_left, divisors
 from planner.search.scan import estimate_all
@@ -146,7 +146,7 @@ def why_not(setup: Setup, found: Recommendation, wanted: dict[str, Any]) -> Why:
 def _passed_over(setup: Setup, both: Estimate) -> str:
     """What speaks against the second of two layouts, the faster one: more unusual choices, or a worse chance to fit."""
     counts = unusual_choices(setup, both.layouts)
-    few, many = sum(counts.values())
+    few, many = unusual(setup, both.layouts)
     if many > few:
         row = both.layouts.row(1)
         names = ", ".join(f"{name} {value_text(row[name])}" for name, count in counts.items() if count[1])
