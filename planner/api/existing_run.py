@@ -73,6 +73,7 @@ def _review(run: ExistingRun, target: Target) -> Review:
     bar = min(FIT_CHANCE, float(own.fit_chance[0]))
     row = run.layouts.row(0)
     same = {name: row[name] for name in SHARED}
+    same |= {"dispatcher": "framework"} if any("flex_dispatch" in names for names in run.switches.values()) else {}
     same |= {"zero": (0, 1, 2, 3)} if row["zero"] > 1 else {}  # what Megatron-LM is held to is less, unless asked for
     held, request = held_request(
         replace(run.profile, export=target.name), gpus=int(run.layouts.gpus[0]), batch=row["global_batch"],
@@ -98,7 +99,9 @@ def _suggestions(run: ExistingRun, runnable: Any) -> list[tuple[str, Estimate]]:
     out = []
     for what, names in run.switches.items():
         on = replace(setup.framework, **{name: getattr(run.profile.framework, name) for name in names})
-        out.append((f"turn on {what}", timed_estimate(replace(setup, framework=on), run.layouts)))
+        free = run.layouts.dispatcher * (0 if "flex_dispatch" in names else 1)
+        layouts = replace(run.layouts, dispatcher=free)
+        out.append((f"turn on {what}", timed_estimate(replace(setup, framework=on), layouts)))
     kernel = default_attention(setup.cluster).name.lower()
     changed = one_change(setup, run.layouts, runnable, kernel)
     if changed is not None:

@@ -8,6 +8,7 @@ from planner.choices.choice import number, whole
 from planner.exporters.megatron_model import FINE
 from planner.hardware import Cluster, Framework
 from planner.imports.arguments import Arguments, read_arguments
+from planner.imports.megatron_experts import OVERLAP, check_overlap, dispatcher, turned_off, turned_on
 from planner.imports.megatron_model import model_of
 from planner.imports.megatron_stages import LAYOUT, run_stages, split_so, virtual_stages
 from planner.imports.names import ignored, megatron_arguments
@@ -20,7 +21,7 @@ from planner.step.legality import check_legal
 MOMENTS = ("fp32", "fp16", "bf16", "fp8")
 NEEDS = {
     "tp-comm-overlap": "sequence-parallel", "overlap-param-gather": "overlap-grad-reduce",
-    "optimizer-cpu-offload": "use-precision-aware-optimizer",
+    "optimizer-cpu-offload": "use-precision-aware-optimizer", "delay-wgrad-compute": OVERLAP,
 }  # fmt: skip
 EXCLUDES = {"bf16": "fp16", "fp8-format": "fp4-format"}
 """What Megatron-LM refuses: core_v0.16.1, megatron/training/arguments.py, validate_args."""
@@ -65,7 +66,14 @@ def megatron_run(
     stages = run_stages(a, int(shape.num_layers), row["pp"], row["virtual_stages"])
     layouts = layouts if stages is None else split_so(profile, layouts, stages)
     check_legal(shape, cluster, layouts)
-    actual, switches = _turned_off(a, framework, layouts.row(0))
+    if OVERLAP in a:
+        check_overlap(a, row, int(shape.num_mtp_layers))
+    changes, switches = _turned_off(a, framework, layouts.row(0))
+    if shape.num_experts:
+        profile = replace(profile, framework=turned_on(a, framework))
+        more, of_experts = turned_off(a, profile, layouts, notes)
+        changes, switches = changes | more, switches | of_experts
+    actual = replace(profile.framework, **changes)
     known = megatron_arguments("launcher", "model", "read", "newer")
     other = [name for name in a.words if name not in known]
     unknown = tuple(one_line(f"--{name}") for name in other if not name.startswith(ignored("megatron")))
@@ -104,7 +112,7 @@ def _choices(a: Arguments, profile: Setup, gpus: int, notes: list[str]) -> dict[
         "dp_replicate": (a.number("num-distributed-optimizer-instances", 1) or 1) if zero else 1,
         "recompute": _recompute(a, notes), "recompute_layers": _recompute_layers(a, profile, pp * v),
         "attention": _attention(a), "precision": precision, "cuda_graphs": _graphs(a),
-        "dispatcher": _dispatcher(a, notes) if profile.model.num_experts and ep > 1 else None,
+        "dispatcher": dispatcher(a, notes) if profile.model.num_experts and ep > 1 else None,
         **_gradients(a, precision, profile.framework), "optimizer": _optimizer(a, notes),
         "pipeline_layout": (a.text(LAYOUT) or "") if pp > 1 else "",
         "sequence_parallel": "sequence-parallel" in a and tp > 1, "offload_optimizer": "optimizer-cpu-offload" in a,
@@ -142,19 +150,6 @@ def _zero(a: Arguments) -> int:
     if "use-megatron-fsdp" in a:
         return SHARDING[a.one_of("data-parallel-sharding-strategy", tuple(SHARDING)) or "no_shard"]
     return 1 if "use-distributed-optimizer" in a or a.text("optimizer") == "dist_muon" else 0
-
-
-def _dispatcher(a: Arguments, notes: list[str]) -> str | None:
-    """How tokens get to their experts; None where the arguments say nothing."""
-    kind = a.one_of("moe-token-dispatcher-type", ("allgather", "alltoall", "flex"))
-    backend = a.one_of("moe-flex-dispatcher-backend", ("deepep", "hybridep"))
-    if kind == "allgather":
-        notes.append("--moe-token-dispatcher-type allgather: counted as alltoall")
-    if kind in ("allgather", "alltoall"):
-        return "alltoall"
-    if kind is None and backend is None and "moe-enable-deepep" not in a:
-        return None
-    return backend or "deepep"
 
 
 def _recompute(a: Arguments, notes: list[str]) -> str:
@@ -241,8 +236,8 @@ def _optimizer(a: Arguments, notes: list[str]) -> str:
     return ("adam", "adam_bf16", "adam_bf16", "adam_8bit")[widest]
 
 
-def _turned_off(a: Arguments, f: Framework, row: dict[str, Any]) -> tuple[Framework, dict[str, tuple[str, ...]]]:
-    """The profile without what the run doesn't turn on, and the argument that would, with the profile's fields."""
+def _turned_off(a: Arguments, f: Framework, row: dict[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
+    """The profile's fields as the run has them, and which argument would turn which of them on."""
     off: dict[str, tuple[str, ...]] = {}
     changes: dict[str, Any] = {}
 
@@ -264,10 +259,4 @@ def _turned_off(a: Arguments, f: Framework, row: dict[str, Any]) -> tuple[Framew
             )
     if row["sequence_parallel"] and "multi-latent-attention" not in a:  # which turns it off
         missing("tp-comm-overlap", overlap_tensor=0.0)
-    if row["ep"] > 1:
-        missing("overlap-moe-expert-parallel-comm", overlap_experts=0.0)
-        if "moe-enable-deepep" in a or "moe-flex-dispatcher-backend" in a:
-            changes["node_dispatch"] = True
-        else:
-            missing("moe-enable-deepep", node_dispatch=False, flex_dispatch=False)
-    return replace(f, **changes), off
+    return changes, off

@@ -158,15 +158,15 @@ def takes_turns(case: Case) -> Bools:
     """Whether a micro-batch's experts' all-to-alls run beside another's passes, where the framework interleaves two.
 
     Megatron-Core does with expert ranks, without a pipeline or with virtual stages. It refuses layers recomputed whole,
-    weights in 32 bits and more than one module of multi-token prediction (transformer_config.py;
-    NVIDIA-NeMo/Megatron-Bridge, training/comm_overlap.py, says so too).
+    weights in 32 bits, more than one module of multi-token prediction and one without a pipeline
+    (transformer_config.py; NVIDIA-NeMo/Megatron-Bridge, training/comm_overlap.py, says so too).
     """
     if case.framework.overlap_experts == 0.0:
         return np.zeros(1, dtype=bool)
     x = case.layouts
     split = (x.ep > 1) & ((x.pp == 1) | (x.virtual_stages > 1))
     whole = (x.recompute == Recompute.FULL) | (x.precision < Precision.FP16)
-    return np.asarray(split & ~whole & (np.asarray(case.model.num_mtp_layers) <= 1))
+    return np.asarray(split & ~whole & (np.asarray(case.model.num_mtp_layers) <= (x.pp > 1)))
 
 
 def routed_s(case: Case) -> tuple[Array, Array]:
