@@ -40,7 +40,7 @@ class Remembered:
         self.frozen = x.train > 0
         split = x.ep > 1 and (x.pp == 1 or x.virtual_stages > 1)
         self.turns = split and self.f.overlap_experts > 0 and x.recompute != Recompute.FULL
-        self.turns = self.turns and not self.fp32 and self.m.num_mtp_layers < 2
+        self.turns = self.turns and not self.fp32 and self.m.num_mtp_layers <= (x.pp > 1)
 
     def sharded(self, dense: float, experts: float, stage: int) -> float:
         """A state's amount that a rank keeps, which ZeRO shards from a stage on."""
