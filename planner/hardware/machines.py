@@ -193,6 +193,8 @@ class Cluster:
         needed=False)
     host_pace: float = figure(0.1, 10, "Times as long as on DGX H100 that the host takes to launch.", default=1.0,
         because="none measured", kind="host")
+    site_factor: float | None = figure(1, 10, "Facility watts per GPU watt, where the machine's own are known.",
+        needed=False)
     sources: Mapping[str, str]
     framework_figures: Mapping[str, float] = field(default_factory=dict)
 

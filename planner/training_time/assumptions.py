@@ -103,7 +103,7 @@ def assume(cluster: Cluster, given: Mapping[str, float | None] | None = None) ->
         "storage_gbyte_per_s": cluster.storage_bandwidth_bytes_per_s / GIGA,
         "price_usd_per_hour": cluster.accelerator.price_per_hour,
         "power_w": cluster.accelerator.power_w,
-    }
+    } | ({"site_factor": cluster.site_factor} if cluster.site_factor else {})
     figures = {}
     for name, entry in _shipped().items():
         own = given.get(name)
@@ -113,7 +113,7 @@ def assume(cluster: Cluster, given: Mapping[str, float | None] | None = None) ->
             allowed = f"{entry.low:g} to {entry.high:g} {entry.unit} ({name})"
             raise InputError(f"{entry.option} is {said}; allowed: {allowed}")
         value = own if own is not None else profile.get(name, entry.value)
-        source = "given" if own is not None else entry.source
+        source = "given" if own is not None else cluster.sources.get(name, entry.source)
         if value is None:
             source = f"not in the profile: give {entry.option}"
         figures[name] = Assumption(value=value, unit=entry.unit, source=source, option=entry.option)

@@ -23,6 +23,7 @@ from planner.hardware import (
 )
 from planner.plan_file import read_plan
 from planner.step.estimate import estimate
+from planner.training_time.assumptions import assume
 
 LOADERS: dict[str, Callable[[str], Any]] = {
     "accelerators": load_accelerator,
@@ -236,3 +237,14 @@ def test_a_framework_s_figure_is_taken_with_the_cluster_s_and_by_a_plan_of_it(tm
         changed_cluster("dgx-h100", {"framework.overlap_tensor": 7.0})
     with pytest.raises(UnknownNameError, match=r"unknown figure 'framework.zzz'; nearest: framework\."):
         changed_cluster("dgx-h100", {"framework.zzz": 1.0})
+
+
+@pytest.mark.parametrize(("name", "gpu_kw"), [("gb200-nvl72", 1.2), ("gb300-nvl72", 1.4)])
+def test_a_rack_draws_132_kw_of_its_own_and_not_a_dgx_h100s_share(name, gpu_kw):
+    cluster = load_cluster(name)
+    own = assume(cluster)
+    assert cluster.accelerator.power_w == 1000 * gpu_kw
+    assert own["site_factor"] * own["power_w"] * cluster.gpus_per_node == pytest.approx(132e3, rel=0.005)
+    assert own.figures["site_factor"].source.startswith("132 kW per rack")
+    assert assume(cluster, {"site_factor": 2.0}).figures["site_factor"].source == "given"
+    assert assume(load_cluster("dgx-h100"))["site_factor"] == 1.8
