@@ -1,14 +1,25 @@
 """A command line or a launch script as its arguments. Nothing is executed: of the shell, quotes, comments, line ends,
-arrays and plain variables are understood."""
+arrays, plain variables, products and Slurm's comments are understood."""
 
 import re
 import shlex
+from math import prod
 
 from planner.base.errors import InputError, shown
 from planner.choices.choice import number, whole
 
 ASSIGNMENT = re.compile(
-    r"^\s*(?:export\s+)?([A-Za-z_]\w*)=(\"[^\"\n]*\"|'[^'\n]*'|[^\s;()'\"]*)\s*(?:;|#.*)?$", re.MULTILINE
+    r"(?:^|;)[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)="
+    r"(\"[^\"\n]*\"|'[^'\n]*'|\$\{\w+:?-(?:\"[^\"\n]*\"|'[^'\n]*')\}|\$\(\([^()\n]*\)\)|[^\s;()'\"]*)"
+    r"(?=[ \t]*(?:;|#|$))",
+    re.MULTILINE,
+)
+ARITHMETIC = re.compile(r"\$\(\(([^()\n]*)\)\)")
+FACTOR = re.compile("[0-9]{1,9}")
+"""Of a product, which alone is understood in the shell's arithmetic."""
+SLURM = re.compile(
+    r"^#SBATCH[ \t]+(?:--(nodes|ntasks-per-node|gpus-per-node)[= ]|(-N)[ \t]*|--gres=gpu:(?:\w+:)?)([0-9]{1,6})[ \t]*$",
+    re.MULTILINE,
 )
 COMMENT = re.compile(r"""(\\.\#*|'[^']*'|"(?:\\.|[^"\\])*")|(?<![^ \t\n;(])\#[^\n]*""", re.DOTALL)
 """A comment, or what can't begin one and is kept: an escaped character, a text in quotes."""
@@ -81,9 +92,13 @@ def read_arguments(text: str) -> Arguments:
 
     Raises InputError for a quote that isn't closed, or if there is no argument at all.
     """
-    text = COMMENT.sub(r"\1", text.replace("\r\n", "\n")).replace("\\\n", " ")
-    variables = {  # X=${X:-8} is 8, for the environment says nothing
-        name: re.sub(r"\$\{" + name + r":?-([^{}]*)\}", r"\1", value.strip("'\""))
+    text = text.replace("\r\n", "\n")
+    job = _slurm(text)
+    text = COMMENT.sub(r"\1", text).replace("\\\n", " ")
+    text = ARITHMETIC.sub(lambda match: re.sub(r"\s", "", match[0]), text)
+    variables = {"SLURM_NNODES": job["nnodes"], "SLURM_JOB_NUM_NODES": job["nnodes"]} if "nnodes" in job else {}
+    variables |= {  # X=${X:-8} is 8, for the environment says nothing
+        name: re.sub(r"\$\{" + name + r":?-([^{}]*)\}", r"\1", value.strip("'\"")).strip("'\"")
         for name, value in ASSIGNMENT.findall(text)
     }
     text = re.sub(r"(?m)\b\w+\+?=\(", " ", text)
@@ -103,7 +118,16 @@ def read_arguments(text: str) -> Arguments:
             current.append(_closed(_expanded(word, variables)))
     if not out:
         raise InputError("no argument of Megatron-LM is in the text; allowed: arguments such as --num-layers 32")
-    return Arguments(out)
+    return Arguments({name: [value] for name, value in job.items()} | out)
+
+
+def _slurm(text: str) -> dict[str, str]:
+    """Nodes and GPUs of each as Slurm's comments say them, under torchrun's names; one task a node says nothing."""
+    said = {name or short or "gres": number for name, short, number in SLURM.findall(text)}
+    tasks = said.get("ntasks-per-node", "1")
+    each = said.get("gpus-per-node", said.get("gres", tasks if tasks != "1" else None))
+    found = {"nnodes": said.get("nodes", said.get("-N")), "nproc-per-node": each}
+    return {name: number for name, number in found.items() if number}
 
 
 def _unfolded(word: str) -> list[str]:
@@ -118,10 +142,14 @@ def _expanded(word: str, variables: dict[str, str]) -> str:
 
     def value(match: re.Match[str]) -> str:
         name = match.group(1) or match.group(3)
-        return variables.get(name, match.group(0) if match.group(2) is None else match.group(2))
+        return variables.get(name, match.group(0) if match.group(2) is None else match.group(2).strip("'\""))
+
+    def computed(match: re.Match[str]) -> str:
+        factors = [variables.get(part, part) for part in match[1].split("*")]
+        return str(prod(map(int, factors))) if all(map(FACTOR.fullmatch, factors)) and len(factors) < 9 else match[0]
 
     for _ in range(MOST_PASSES):
-        longer = VARIABLE.sub(value, word)
+        longer = ARITHMETIC.sub(computed, VARIABLE.sub(value, word))
         if longer == word or len(longer) > 10_000:
             break
         word = longer

@@ -227,6 +227,9 @@ SPELLINGS = [
     "MBS=${MBS:-4}\nrun --micro-batch-size $MBS", "# --micro-batch-size 8\nrun --micro-batch-size 4",
     'ARGS="\n  --bf16 \\\n  --micro-batch-size 4 \\\n"\ntorchrun x.py $ARGS', 'A+=" --micro-batch-size 4 --bf16"\nrun',
     "--bf16 # it's \"the\" way\n--micro-batch-size 4 # don't", "--micro-batch-size 4 \\\n  # --micro-batch-size 8\n",
+    "TP=2; MBS=4; EP=8\nrun --micro-batch-size $MBS", "MBS=${MBS:-\"4\"}\nrun --micro-batch-size ${MBS}",
+    "A=2\nrun --micro-batch-size $(($A * 2))", "A=${A:-2}; B=$((A * $A))\nrun --micro-batch-size ${B}",
+    "run --micro-batch-size ${B:-'4'}", "#SBATCH --nodes=4\nrun --micro-batch-size $SLURM_NNODES",
     "--micro-batch-size 1 --micro-batch-size 4", "A=4\nMBS=$A\nrun --micro-batch-size $MBS --bf16",
 ]  # fmt: skip
 
@@ -245,7 +248,7 @@ def test_any_text_is_read_or_refused(text):
 
 
 def test_nothing_of_the_text_is_executed(tmp_path):
-    for value in (f"$(touch {tmp_path}/x)", f"`touch {tmp_path}/x`", "$((4*2))", "$UNSET"):
+    for value in (f"$(touch {tmp_path}/x)", f"`touch {tmp_path}/x`", "$((4+2))", "$UNSET"):
         with pytest.raises(InputError, match=r"--micro-batch-size is .*; planner runs no shell: give the value itself"):
             read_arguments(f'--micro-batch-size "{value}"').number("micro-batch-size")
     assert list(tmp_path.iterdir()) == []
@@ -477,6 +480,22 @@ def test_faults_name_the_argument(text, said):
     with pytest.raises(PlannerError, match=None) as caught:
         megatron(text)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("slurm", "gpus"),
+    [
+        ("#SBATCH --nodes=4\n#SBATCH --ntasks-per-node=8\n", 32),
+        ("#SBATCH -N 2\n#SBATCH --gpus-per-node 4\n#SBATCH --ntasks-per-node=1\n", 8),
+        ("#SBATCH --nodes 2\n#SBATCH --gres=gpu:h100:8\n", 16),
+        ("#SBATCH --nodes=4\n#SBATCH --ntasks-per-node=1\nsrun torchrun --nproc-per-node 8 pretrain_gpt.py ", 32),
+        ("#SBATCH --nodes=4\n#SBATCH --gres=gpu:8\nsrun torchrun --nnodes 2 pretrain_gpt.py ", 16),
+    ],
+)
+def test_gpus_come_from_slurms_comments(slurm, gpus):
+    run = megatron(f"#!/bin/bash\n{slurm}{BASE} --bf16", gpus=None)
+    assert int(run.layouts.gpus[0]) == gpus
+    assert not run.unknown
 
 
 def test_gpus_come_from_torchrun_or_are_asked_for():
