@@ -166,6 +166,7 @@ def measured_rows(answer: Answer, run: ObservedRun) -> list[dict[str, str]]:
         "experts": m.num_experts or "", "top_k": m.top_k or "", "cluster": run.cluster,
         "n_gpus": int(run.layouts.gpus[0]), "seq_splits": layout["sequence_slices"],
         "step_time_kind": "measured", "outcome": "ok", "framework": run.setup.framework.name,
+        "as_planned": run.setup.framework.overlap_grad_reduce > 0.0,  # else its arguments leave overlaps off
     }  # fmt: skip
     out = []
     for record in answer.record["logs"]:

@@ -16,6 +16,7 @@ from planner.base.errors import InputError
 from planner.base.files import is_path
 from planner.choices.table import CHOICES
 from planner.hardware import Cluster, Framework, load_cluster, load_framework
+from planner.hardware.framework import Unstated
 from planner.layouts import Layouts, Recompute
 from planner.models import FAMILIES, Transformer, from_shape, load_model, model_names, stack, with_seq_len
 from planner.models.flops import forward_flops, step_flops
@@ -167,22 +168,25 @@ class RunGroup:
 
 LoadCluster = Callable[[str], Cluster]
 LoadFramework = Callable[[str], Framework]
-# A framework's name, whether all states are sharded, and what is said of launches, of repeats, of whose loss ran, of
-# when gradients are reduced, and of tensor-parallel collectives.
-Software = tuple[str, bool, str | None, str | None, str | None, str | None, str | None]
+# A framework's name, whether the run was launched as planned, whether all states are sharded, and what is said of
+# launches, of repeats, of whose loss ran, of when gradients are reduced, and of tensor-parallel collectives.
+Software = tuple[str, bool, bool, str | None, str | None, str | None, str | None, str | None]
 
 
 def _as_run(framework_of: LoadFramework, software: Software) -> Framework:
-    """A framework with the launches, repeats, loss and overlaps that runs are said, or else taken, to have had."""
-    name, sharded, launches, repeats, loss, reduction, tensor = software
+    """A framework with the launches, repeats, loss and overlaps that runs are said, or else taken, to have had.
+
+    A run that was launched as planned has all that the profile has.
+    """
+    name, planned, sharded, launches, repeats, loss, reduction, tensor = software
     own = framework_of(name)
-    unstated = own.unstated
+    unstated = Unstated() if planned else own.unstated
     of_loss = framework_of(loss or unstated.loss or name)
     if (reduction or ("hidden" if sharded else unstated.reduction)) == "exposed":
         own = replace(own, overlap_grad_reduce=0.0, overlap_grad_reduce_pipelined=0.0, overlap_param_gather=0.0)
     return replace(
         own,
-        flex_dispatch=False,  # a run that dispatched otherwise has a profile that says so
+        flex_dispatch=own.flex_dispatch and planned,  # else a run that dispatched so has a profile that says so
         blocking_launches=own.blocking_launches or launches == "blocking",
         recompute_stops_early=own.recompute_stops_early and repeats != "all",
         entropy_forward_bytes=of_loss.entropy_forward_bytes,
@@ -211,7 +215,9 @@ def predict(
             cluster = cluster_by(where)
             name = framework_name(run, cluster)
             tables = ("launches", "repeats", "loss", "reduction", "tensor")
-            software: Software = (name, run["zero"] == 3, *(said(run, table) for table in tables))
+            software: Software = (
+                name, bool(run["as_planned"]), run["zero"] == 3, *(said(run, table) for table in tables)
+            )  # fmt: skip
             framework = framework_by(software)
             k = models.of(run)
             options = candidates(run, models.models[k], framework, cluster.accelerator.efficiency.name)

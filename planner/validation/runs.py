@@ -22,7 +22,7 @@ WHOLE = (
     "global_batch", "micro_batch", "tp", "pp", "dp", "cp", "ep", "virtual_stages", "seq_splits", "zero",
 )  # fmt: skip
 REAL = ("step_time_s", "tflops_per_gpu", "mfu", "peak_memory_gib")
-FLAG = ("sequence_parallel", "fused_norm", "cuda_graphs")
+FLAG = ("sequence_parallel", "fused_norm", "cuda_graphs", "as_planned")
 COLUMNS = TEXT + WHOLE + REAL + FLAG[:2]
 # Those of NEEDED must be there and filled; all others may be left out: docs/measured-runs.md.
 OPTIONAL_WHOLE = ("etp", "dp_replicate", "recompute_layers")

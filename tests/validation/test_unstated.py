@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import planner
 from planner.hardware import Framework, load_framework
 from planner.validation import predict
 from planner.validation.runs import MeasuredRun, read_runs
@@ -107,3 +108,12 @@ def test_pytorch_attends_with_aotriton_on_amds_gpus(tmp_path, framework, kernel)
     unsaid, said = (run(tmp_path, **cells, attention=name) for name in ("", kernel))
     assert took(unsaid) == took(said)
     assert took(said) == took(unsaid, amd_attention=kernel) != took(unsaid, amd_attention="flash2")
+
+
+def test_a_run_launched_as_planned_has_its_profile_s_overlaps_dispatcher_and_loss(tmp_path):
+    of, planned = run(tmp_path, tp=8), run(tmp_path, tp=8, as_planned="true")
+    assert took(planned) == took(of, reduction="hidden", tensor="hidden", loss="") < took(of)
+    mixture = {"model": "mixtral-8x7b", "tp": 1, "ep": 8}
+    one = planner.estimate("mixtral-8x7b", "dgx-h100", batch=64, dp=64, ep=8, recompute="full")
+    assert took(run(tmp_path, **mixture, as_planned="true")) == pytest.approx(one.step_time_s)
+    assert took(run(tmp_path, **mixture)) > 1.1 * one.step_time_s  # a plain all-to-all
