@@ -12,11 +12,15 @@ from planner.layouts import Dispatcher, Layouts
 from planner.setup import Setup
 
 OVERLAP = "overlap-moe-expert-parallel-comm"
+PADDED = "moe-pad-expert-input-to-capacity"
 FUSED = ("moe-permute-fusion", "moe-router-fusion")
 
 
 def dispatcher(a: Arguments, notes: list[str]) -> str | None:
-    """How tokens get to their experts; None where the arguments say nothing."""
+    """How tokens get to their experts; None where the arguments say nothing.
+
+    Raises LayoutError for experts padded to a capacity beside DeepEP (transformer_config.py).
+    """
     kind = a.one_of("moe-token-dispatcher-type", ("allgather", "alltoall", "flex"))
     backend = a.one_of("moe-flex-dispatcher-backend", ("deepep", "hybridep"))
     if kind == "allgather":
@@ -25,6 +29,8 @@ def dispatcher(a: Arguments, notes: list[str]) -> str | None:
         return "alltoall"
     if kind is None and backend is None and "moe-enable-deepep" not in a:
         return None
+    if backend != "hybridep" and PADDED in a:
+        raise LayoutError(f"--{PADDED} and DeepEP are both there, which Megatron-LM refuses; allowed: one of them")
     return backend or "deepep"
 
 

@@ -101,8 +101,8 @@ def _dispatcher_rules(model: Transformer, cluster: Cluster, x: Layouts) -> Table
         ("expert_imbalance must not exceed ep: one rank can't have more than all copies", x.expert_imbalance > x.ep),
         ("dispatcher ppmoe needs whole experts on all ranks of a tensor group that share its tokens: ep tp, etp 1, no "
          "sequence parallelism", picks & ((x.ep != x.tp) | (x.etp != 1) | (x.tp == 1) | x.sequence_parallel)),
-        ("capacity_factor needs the dispatcher alltoall, the only one that drops tokens",
-         (flex | picks) & (x.capacity_factor > 0.0)),
+        ("capacity_factor needs another dispatcher than ppmoe, which drops no tokens",
+         picks & (x.capacity_factor > 0.0)),
         ("deepep and hybridep run on Ampere, Hopper and Blackwell",
          flex & (cluster.accelerator.efficiency.name not in FLEX)),
         ("deepep does not run on racks of one NVLink domain (GB200, GB300); hybridep does",

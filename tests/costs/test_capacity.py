@@ -20,7 +20,7 @@ from planner.step.legality import check_legal
 from planner.step.timeline.step import simulate
 
 SETUP = Setup(load_model("mixtral-8x7b"), load_cluster("dgx-h100"), load_framework("megatron-core"))
-ALLTOALL = {"dispatcher": Dispatcher.ALLTOALL}  # the only one that drops tokens
+ALLTOALL = {"dispatcher": Dispatcher.ALLTOALL}
 
 
 def layout(**choices) -> Layouts:
@@ -62,9 +62,33 @@ def test_megatron_takes_it_and_gives_it_back():
     ("model", "choices", "said"),
     [
         ("llama3-8b", {"ep": 1}, "capacity_factor need experts"),
-        ("mixtral-8x7b", {"dispatcher": Dispatcher.DEEPEP}, "capacity_factor needs the dispatcher alltoall"),
+        (
+            "mixtral-8x7b",
+            {"dispatcher": Dispatcher.PPMOE, "tp": 8, "dp": 1, "etp": 1},
+            "capacity_factor needs another dispatcher than ppmoe",
+        ),
     ],
 )
 def test_what_is_illegal(model, choices, said):
     with pytest.raises(LayoutError, match=said):
         check_legal(load_model(model), SETUP.cluster, layout(capacity_factor=1.0, **choices))
+
+
+def test_deepep_drops_what_the_router_drops_and_pads_nothing():
+    """Megatron-Core 0.16.1: router.py drops whatever the dispatcher, token_dispatcher.py masks what DeepEP skips."""
+    text = (
+        "--num-layers 32 --seq-length 4096 --expert-model-parallel-size 8 --micro-batch-size 1 --global-batch-size 64 "
+        "--bf16 --moe-token-dispatcher-type flex --moe-enable-deepep --moe-expert-capacity-factor 1.0"
+    )
+    known = {"gpus": 8, "model": "mixtral-8x7b", "vocab": None}
+    row = megatron_run(text, SETUP.cluster, SETUP.framework, **known).layouts.row(0)
+    assert (row["dispatcher"], row["capacity_factor"]) == ("deepep", 1.0)
+    with pytest.raises(LayoutError, match="--moe-pad-expert-input-to-capacity and DeepEP are both there"):
+        megatron_run(f"{text} --moe-pad-expert-input-to-capacity", SETUP.cluster, SETUP.framework, **known)
+
+
+def test_deepep_sends_fewer_copies_below_a_capacity_of_one():
+    deepep = {"dispatcher": Dispatcher.DEEPEP, "expert_imbalance": 2.0}
+    whole, half = (estimate(SETUP, layout(capacity_factor=factor, **deepep)) for factor in (0.0, 0.5))
+    assert half.time.expert_comm_s[0] < whole.time.expert_comm_s[0]
+    assert half.time.matmul_s[0] < whole.time.matmul_s[0]

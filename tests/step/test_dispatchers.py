@@ -178,7 +178,7 @@ def dispatcher(more=None, **asked):
         ({"cluster": "gb200-nvl72"}, "hybridep"),
         ({"cluster": "aws-p5"}, "alltoall"),  # EFA's sends are the hosts'
         ({"ep": 1}, "alltoall"),  # nothing to send
-        ({"capacity_factor": 1.25}, "alltoall"),  # the only one that drops tokens
+        ({"capacity_factor": 1.25}, "alltoall"),
         ({"micro_batch": 8}, "deepep"),
         ({"cluster": "dgx-b200"}, "deepep"),
         ({"cluster": "dgx-b300"}, "deepep"),
