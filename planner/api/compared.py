@@ -91,7 +91,7 @@ def check_megatron(
     Raises as `planner.imports.megatron.megatron_run`.
     """
     after = _launch_figures(name, text, cluster, **known)
-    fits = after["fit_chance"] >= fit_chance
+    fits = after["fit_chance"] >= fit_chance or not after["judged"]
     record = {"file": name, "cluster": cluster, "least_chance": fit_chance, "fits": fits, "after": after}
     lines = [f"{name} on {cluster}: {_line(after)}"]
     if before is not None:
@@ -119,6 +119,7 @@ def _launch_figures(name: str, text: str, cluster: str, **known: Any) -> dict[st
     own = estimate_record(timed_estimate(run.setup, run.layouts), 0, run.setup.cluster)
     said = {"layout": layout_text(own["layout"]), "global_batch": own["layout"]["global_batch"]}
     kept = {name: own[name] for name in ("step_time_s", "mfu", "tokens_per_s_per_gpu", "memory_gib", "fit_chance")}
+    said["judged"] = run.judged
     heard = {"assumed": list(run.notes), "unknown": list(run.unknown), "ignored": run.ignored}
     return said | kept | {"mfu_text": mfu_text(own["mfu"], run.setup.model)} | heard
 
@@ -126,5 +127,6 @@ def _launch_figures(name: str, text: str, cluster: str, **known: Any) -> dict[st
 def _line(f: dict[str, Any]) -> str:
     return (
         f"{f['layout']}, batch {f['global_batch']:,}: {f['step_time_s']:.4g} s per step, {f['mfu_text']}, "
-        f"{f['memory_gib']:.1f} GiB per GPU (fits in {chance_text(f['fit_chance'])} of such cases)"
+        f"{f['memory_gib']:.1f} GiB per GPU "
+        + (f"(fits in {chance_text(f['fit_chance'])} of such cases)" if f["judged"] else "at most (no verdict)")
     )

@@ -60,7 +60,7 @@ def review_deepspeed(
 
 def _answer(run: ExistingRun, target: Target) -> Answer:
     review = _review(run, target)
-    own = LayoutEstimate(run.setup, review.run, 0)
+    own = LayoutEstimate(run.setup, review.run, 0, run.judged)
     record = own.to_dict()
     more = review_record(review, run.setup.cluster) | {"assumed": [*run.notes, *record["assumed"]]}
     return Answer(str(own.lines[0]), record | more, review_view(review, own.lines[2]), own.plot)
@@ -83,10 +83,10 @@ def _review(run: ExistingRun, target: Target) -> Review:
     best = None
     if len(found.best):
         best = timed_estimate(run.profile, found.estimate.layouts.take(found.best[:1]))
-    fits, step = bool(own.fits[0]), float(own.step_time_s[0])
+    fits, step = bool(own.fits[0]) or not run.judged, float(own.step_time_s[0])
     helps = [
         (text, changed) for text, changed in _suggestions(run, request.fixed)
-        if changed.fits[0] and changed.fit_chance[0] >= bar
+        if (changed.fits[0] or not run.judged) and changed.fit_chance[0] >= bar
         and (not fits or changed.step_time_s[0] < (1.0 - WORTH_IT) * step)
     ]  # fmt: skip
     helps.sort(key=lambda pair: (pair[1].fit_chance[0] < FIT_CHANCE, pair[1].step_time_s[0]))

@@ -43,11 +43,13 @@ class LayoutEstimate(Shown):
         setup: model, cluster and framework.
         table: the estimates that this one is of, arrays over layouts.
         row: its place there.
+        judged: whether its memory says that it fits, or doesn't.
     """
 
     setup: Setup
     table: Estimate
     row: int
+    judged: bool = True
 
     @cached_property
     def _record(self) -> dict[str, Any]:
@@ -181,9 +183,8 @@ class LayoutEstimate(Shown):
     def lines(self) -> tuple[View, ...]:
         """The lines that `planner estimate` prints."""
         setup = self.setup
-        shown = tables.estimate_view(
-            self.table, self.row, setup.model, self.step_time_interval_s, self.assumed, self.unlike
-        )
+        told = (self.step_time_interval_s, self.assumed, self.unlike, self.judged)
+        shown = tables.estimate_view(self.table, self.row, setup.model, *told)
         more = anchor_lines(setup)
         return (self._title, "", shown, "", *more) if more else (self._title, "", shown)
 

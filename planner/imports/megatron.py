@@ -5,7 +5,7 @@ from typing import Any
 
 from planner.base.errors import InputError, LayoutError, one_line, shown
 from planner.choices.choice import number, whole
-from planner.exporters.megatron_model import FINE
+from planner.exporters.megatron_model import modules
 from planner.hardware import Cluster, Framework
 from planner.imports.arguments import Arguments, read_arguments
 from planner.imports.megatron_experts import OVERLAP, check_overlap, dispatcher, turned_off, turned_on
@@ -80,6 +80,7 @@ def megatron_run(
     return ExistingRun(
         title="Megatron-LM", setup=replace(profile, framework=actual), layouts=layouts, profile=profile,
         switches=switches, notes=tuple(notes), unknown=unknown, ignored=len(other) - len(unknown),
+        judged=not _uncounted(a, shape),
     )  # fmt: skip
 
 
@@ -110,7 +111,7 @@ def _choices(a: Arguments, profile: Setup, gpus: int, notes: list[str]) -> dict[
         "virtual_stages": v, "schedule": "interleaved" if v > 1 else "1f1b", "micro_batch": micro,
         "global_batch": a.number("global-batch-size", micro * dp) or micro * dp, "zero": zero,
         "dp_replicate": (a.number("num-distributed-optimizer-instances", 1) or 1) if zero else 1,
-        "recompute": _recompute(a, notes), "recompute_layers": _recompute_layers(a, profile, pp * v),
+        "recompute": _recompute(a, profile.model, notes), "recompute_layers": _recompute_layers(a, profile, pp * v),
         "attention": _attention(a), "precision": precision, "cuda_graphs": _graphs(a),
         "dispatcher": dispatcher(a, notes) if profile.model.num_experts and ep > 1 else None,
         **_gradients(a, precision, profile.framework), "optimizer": _optimizer(a, notes),
@@ -152,7 +153,7 @@ def _zero(a: Arguments) -> int:
     return 1 if "use-distributed-optimizer" in a or a.text("optimizer") == "dist_muon" else 0
 
 
-def _recompute(a: Arguments, notes: list[str]) -> str:
+def _recompute(a: Arguments, model: Transformer, notes: list[str]) -> str:
     mode = a.one_of("recompute-granularity", ("full", "selective"))
     if mode is None:
         return "selective" if "recompute-activations" in a else "none"
@@ -163,16 +164,23 @@ def _recompute(a: Arguments, notes: list[str]) -> str:
         ):
             notes.append("--recompute-num-layers with uniform: counted as 1, each layer's input kept")
         return "full"
-    modules = a.words.get("recompute-modules") or ["core_attn"]
-    if finely := sorted(set(modules) & set(FINE)):
-        if other := sorted(set(modules) - set(FINE)):
-            notes.append(f"--recompute-modules {' '.join(other)}: not counted beside {' '.join(finely)}")
-        if missing := sorted(set(FINE) - set(finely)):
-            notes.append(f"--recompute-modules without {' '.join(missing)}: counted as with, where the model has them")
-        return "fine"
-    if other := [m for m in modules if m != "core_attn"]:
-        notes.append(f"--recompute-modules {' '.join(other)}: not counted; planner knows core_attn, {', '.join(FINE)}")
-    return "selective" if "core_attn" in modules else "none"
+    named = a.words.get("recompute-modules") or ["core_attn"]
+    own = modules("fine", model) if model.has_experts_or_latents else []
+    if other := _uncounted(a, model):
+        said = "not counted, so that the run takes less memory and more time than said here"
+        notes.append(f"--recompute-modules {' '.join(other)}: {said}")
+    if not set(named) & set(own):
+        return "selective" if "core_attn" in named else "none"
+    if missing := [name for name in own if name not in named]:
+        notes.append(f"--recompute-modules without {' '.join(missing)}: counted as with, which takes less memory")
+    return "fine"
+
+
+def _uncounted(a: Arguments, model: Transformer) -> list[str]:
+    """The modules repeated that planner doesn't know: it knows attention's core, and a mixture's or latents' own."""
+    known = {"core_attn", *(modules("fine", model) if model.has_experts_or_latents else [])}
+    selective = a.text("recompute-granularity") == "selective"
+    return sorted(set(a.words.get("recompute-modules", [])) - known) if selective else []
 
 
 def _recompute_layers(a: Arguments, profile: Setup, stages: int) -> int:
@@ -215,7 +223,9 @@ def _gradients(a: Arguments, precision: str, f: Framework) -> dict[str, str]:
     half = of_main == "bf16" and "use-precision-aware-optimizer" in a and not fp32
     half = half or "grad-reduce-in-bf16" in a or (precision == "fp16" and not fp32)
     dtype = "bf16" if half else "fp32"
-    return stated_gradients(f, precision, dtype, dtype)
+    own = [a.one_of(f"megatron-fsdp-{name}-dtype", (*MOMENTS[:3], "auto")) for name in ("main-grads", "grad-comm")]
+    kept, sent = (None if one in ("auto", None) else "fp32" if one == "fp32" else "bf16" for one in own)
+    return stated_gradients(f, precision, kept or dtype, sent or kept or dtype)
 
 
 def _optimizer(a: Arguments, notes: list[str]) -> str:

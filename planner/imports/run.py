@@ -22,7 +22,7 @@ class ExistingRun:
     setup: the framework's profile is without what the run has turned off; profile: the same with everything on.
     layouts: a table of one. switches: what would turn on each thing that is off, with the profile's fields. notes: what
     was assumed, or can't be seen by the model. unknown: arguments that were not understood. ignored: how many were
-    understood to change neither time nor memory.
+    understood to change neither time nor memory. judged: whether its memory is counted, so that it fits or doesn't.
     """
 
     title: str
@@ -33,6 +33,7 @@ class ExistingRun:
     notes: tuple[str, ...]
     unknown: tuple[str, ...]
     ignored: int
+    judged: bool = True
 
 
 def stated_gradients(f: Framework, precision: str, kept: str, sent: str) -> dict[str, str]:

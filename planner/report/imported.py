@@ -38,6 +38,11 @@ class Review:
     best: Estimate | None
     suggestions: Sequence[tuple[str, Estimate]]
 
+    @property
+    def fits(self) -> bool:
+        """Whether the run fits, or nothing is said of it."""
+        return bool(self.run.fits[0]) or not self.asked.judged
+
 
 def review_view(review: Review, run: View) -> View:
     """The run in full, beside the best, what to change first, and what was assumed."""
@@ -94,7 +99,7 @@ def _beside(review: Review) -> list[View]:
         out.append("  Nothing that it can run fits in memory.")
         return out
     gain = _gain(review, review.best)
-    if not review.run.fits[0]:
+    if not review.fits:
         out.append("  This run does not fit in memory; the best does.")
     elif gain < 0.005:
         out.append("  This run is as fast, within 0.5 %. Of layouts too close to tell apart the plainest stands here.")
@@ -107,7 +112,7 @@ def _beside(review: Review) -> list[View]:
 
 def _first(review: Review) -> list[View]:
     """The single change with the largest gain, and the next ones."""
-    fits = bool(review.run.fits[0])
+    fits = review.fits
     if not review.suggestions:
         said = "No single change gains 0.5 % and fits as surely." if fits else "No single change makes it fit."
         return [bold("Change first"), f"  {said}", ""]

@@ -229,11 +229,11 @@ def reason_lines(found: Recommendation) -> list[str]:
 
 def estimate_view(
     result: Estimate, i: int, model: Transformer, interval_s: tuple[float, float] | None = None,
-    assumed: Sequence[str] = (), unlike: str = "",
+    assumed: Sequence[str] = (), unlike: str = "", judged: bool = True,
 ) -> View:  # fmt: skip
     """One layout in full: its line, between which times such steps lie, seconds and bytes by part, what is assumed.
 
-    unlike: in what no measured run is like it, if any.
+    unlike: in what no measured run is like it, if any. judged: whether its memory says that it fits, or doesn't.
     """
     step = float(result.step_time_s[i])
     time = plain_table("where the time goes", "s", "share", numbers=(1, 2))
@@ -248,6 +248,8 @@ def estimate_view(
     memory.add_row("peak of the fullest rank", f"{result.memory_bytes[i] / GIB:.2f}", style="bold")
     head = bold(layout_text(result.layouts.row(i)))
     line = _figures_line(result, i, model, "\n  fits: " if result.fits[i] else "\n  DOES NOT FIT: ")
+    if not (judged or result.fits[i]):
+        line = _figures_line(result, i, model, "\n  at most, no verdict: ").split(" (fits in")[0]
     trust = closed_form_lines(result, i)
     if interval_s is not None:
         low, high = (format_seconds(x) for x in interval_s)

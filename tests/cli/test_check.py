@@ -56,6 +56,23 @@ def test_a_run_that_may_not_fit_ends_with_one(repository):
     assert check(repository, "--fit-chance", "0").exit_code == 0
 
 
+def test_memory_is_not_judged_where_repeated_modules_are_not_counted(repository):
+    """mlp and moe of --recompute-modules repeat what planner keeps: it knows what the run takes at most."""
+    text = SCRIPT.format(micro=16)
+    repository.write_text(text)
+    assert check(repository).exit_code == 1
+    repository.write_text(f"{text.strip()} --recompute-granularity selective --recompute-modules mlp\n")
+    done = check(repository)
+    assert done.exit_code == 0, done.output
+    assert "GiB per GPU at most (no verdict)" in done.output
+    assert "--recompute-modules mlp: not counted" in done.output
+    reviewed = CliRunner().invoke(app, ["estimate", "--megatron-args", f"@{repository}", "--cluster", "dgx-h100"])
+    assert reviewed.exit_code == 0
+    assert "at most, no verdict" in reviewed.output
+    assert "DOES NOT FIT" not in reviewed.output
+    assert "does not fit" not in reviewed.output
+
+
 def test_what_was_not_understood_is_said_as_estimate_says_it(repository):
     """A misspelt argument is not read, so that tp is 1; in continuous integration nobody would see it."""
     text = SCRIPT.format(micro=1).replace("--tensor-model-parallel-size", "--tensor-model-parallel-siz")

@@ -527,6 +527,37 @@ def test_what_the_run_leaves_off_is_off_and_can_be_turned_on():
     assert step(off) > step(on)
 
 
+@pytest.mark.parametrize(
+    ("name", "named", "begins", "judged"),
+    [
+        ("qwen3-30b-a3b", "layernorm moe_act", [], True),  # no latents, so that no mla_up_proj is missed
+        ("deepseek-v3", "layernorm moe_act mla_up_proj", [], True),
+        ("deepseek-v3", "mla_up_proj", ["--recompute-modules without layernorm moe_act: counted as with"], True),
+        ("qwen3-30b-a3b", "mlp moe", ["--recompute-modules mlp moe: not counted"], False),
+        ("llama3-8b", "layernorm", ["--recompute-modules layernorm: not counted"], False),
+    ],
+)
+def test_modules_that_are_repeated_are_counted_or_told(name, named, begins, judged):
+    text = f"{BASE} --bf16 --recompute-granularity selective --recompute-modules {named}"
+    run = megatron(text, model=name, gpus=32)
+    told = [note for note in run.notes if "recompute" in note]
+    assert len(told) == len(begins)
+    assert all(note.startswith(begin) for note, begin in zip(told, begins, strict=True))
+    assert run.judged == judged
+
+
+def test_megatron_fsdps_own_gradients_are_read():
+    """NVIDIA/Megatron-LM, megatron/training/arguments.py, newer than 0.16.1; auto is what the profile has."""
+    fsdp = "--bf16 --use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params --grad-reduce-in-bf16"
+    own = "--megatron-fsdp-main-grads-dtype fp32 --megatron-fsdp-grad-comm-dtype"
+    formats = [("", "bf16", "framework"), (f"{own} bf16", "fp32", "bf16"), (f"{own} auto", "framework", "framework")]
+    for more, kept, sent in formats:
+        run = megatron(f"{BASE} {fsdp} {more}")
+        found = run.layouts.row(0)
+        assert (found["grad_dtype"], found["grad_reduce_dtype"]) == (kept, sent)
+        assert not run.unknown
+
+
 def test_optimizers_that_are_counted_as_another_are_said():
     lion = megatron(BASE + "--bf16 --optimizer lion")
     assert lion.layouts.row(0)["optimizer"] == "adam"
