@@ -189,4 +189,4 @@ def value_text(value: Any) -> str:
     """A choice's value as people write it: on, full, 8."""
     if isinstance(value, bool):
         return "on" if value else "off"
-    return value.name.lower() if isinstance(value, IntEnum) else str(value)
+    return value.name.lower() if isinstance(value, IntEnum) else str(value) or "none"

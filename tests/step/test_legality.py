@@ -14,7 +14,7 @@ from planner.choices.enumerations import GradDtype, OptimizerKind
 from planner.choices.training import TARGETS, read_training
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Dispatcher, Layouts, Precision, Recompute, Split
-from planner.models import Transformer, from_shape
+from planner.models import Transformer, from_shape, load_model
 from planner.schedules import SCHEDULES, Pipeline, get_schedule
 from planner.setup import Setup
 from planner.step.legality import check_legal, first_broken, legal, rules
@@ -116,7 +116,7 @@ def broken_rules(model, cluster, x, given) -> dict[str, bool]:
         "expert_imbalance must not": x.expert_imbalance > x.ep,
         "dispatcher ppmoe needs": ppmoe
         and not (x.ep == x.tp > 1 and x.etp == 1 and not x.sequence_parallel),
-        "capacity_factor needs": (flex or ppmoe) and x.capacity_factor > 0,
+        "capacity_factor needs": ppmoe and x.capacity_factor > 0,
         "deepep and hybridep run on": flex and cluster.accelerator.efficiency.name == "volta",
         "deepep has settings": x.dispatcher == Dispatcher.DEEPEP and x.ep * x.etp > 1
         and x.ep * x.etp not in {2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 144, 160},
@@ -272,3 +272,12 @@ def test_a_layout_that_is_not_legal_shows_what_the_rule_names(choices, got):
     with pytest.raises(LayoutError) as error:
         check_legal(MODEL, CLUSTERS[0], layouts)
     assert str(error.value).partition("; got ")[2] == got
+
+
+def test_a_fault_says_none_of_a_choice_that_is_empty():
+    x = Layouts.of(
+        dp=1, pp=4, virtual_stages=2, schedule="interleaved", recompute=Recompute.FULL, recompute_layers=1,
+        layer_split=Split.LAST, global_batch=8,
+    )  # fmt: skip
+    with pytest.raises(LayoutError, match=r"; got .*pipeline_layout none"):
+        check_legal(replace(load_model("llama3-8b"), num_layers=31), load_cluster("dgx-h100"), x)
