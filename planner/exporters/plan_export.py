@@ -120,6 +120,8 @@ def _head(
         f"Layout: {', '.join(f'{k} {v}' for k, v in row.items() if v != usual(CHOICES[k], row))}; else the defaults.",
         f"Predicted with profile {setup.framework.name}: {predicted}",
     ]
+    if row["attention"] == "flash3" and setup.cluster.accelerator.efficiency.name.startswith("blackwell"):
+        head[1] += " flash3 stands for Blackwell's best kernel, cuDNN's or FlashAttention 4."
     if not same:
         own = _predicted(plan.setup, plan.layouts, figures)[0]
         head.append(f"The plan's own layout with profile {plan.setup.framework.name}: {own}")

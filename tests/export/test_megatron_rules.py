@@ -89,6 +89,14 @@ def test_the_dataset_builds_no_mask():
         assert "--no-create-attention-mask-in-dataloader" in arguments(script)
 
 
+@pytest.mark.parametrize(("cluster", "said"), [("gb200-nvl72", True), ("dgx-b300", True), ("dgx-h100", False)])
+def test_a_file_for_blackwell_says_which_kernel_is_meant(cluster, said):
+    """FlashAttention 3 is Hopper's alone."""
+    text = export("megatron", plan("llama3-8b", cluster, dp=8, attention=Attention.FLASH3)).text
+    top = " ".join(line.removeprefix("#").strip() for line in text.splitlines() if line.startswith("#"))
+    assert ("flash3 stands for Blackwell's best kernel, cuDNN's or FlashAttention 4." in top) == said
+
+
 def test_megatron_fsdp_starts_without_a_whole_copy():
     """training.py moves all of a rank's part to the GPU before it is sharded, unless built on the meta device."""
     own = "--init-model-with-meta-device"
