@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from planner.base.errors import InputError, LayoutError, one_line, shown
+from planner.base.units import GIB, format_bytes
 from planner.choices.choice import number, whole
 from planner.exporters.megatron_model import modules
 from planner.hardware import Cluster, Framework
@@ -25,6 +26,7 @@ NEEDS = {
 }  # fmt: skip
 EXCLUDES = {"bf16": "fp16", "fp8-format": "fp4-format"}
 """What Megatron-LM refuses: core_v0.16.1, megatron/training/arguments.py, validate_args."""
+MASK = "no-create-attention-mask-in-dataloader"
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 
 
@@ -58,6 +60,9 @@ def megatron_run(
         shape = shape if length is None else with_seq_len(shape, length)
         if vocab is not None:
             shape = replace(shape, vocab=vocab)
+    if MASK not in a and (mask := int(shape.seq_len) ** 2) >= GIB:
+        notes.append(f"no --{MASK}: the dataset builds {format_bytes(4 * mask)} of mask for each sequence on the host, "
+                     f"and {format_bytes(mask)} of it go to the GPU, which isn't counted")  # fmt: skip
     profile = Setup(shape, cluster, framework)
     row = _choices(a, profile, gpus, notes)
     if attention is not None:

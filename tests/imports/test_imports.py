@@ -546,6 +546,15 @@ def test_modules_that_are_repeated_are_counted_or_told(name, named, begins, judg
     assert run.judged == judged
 
 
+def test_a_long_sequences_mask_is_told():
+    """gpt_dataset.py: torch.ones((sequence, sequence)) in fp32, then as bool to the GPU."""
+    text = BASE.replace("2048", "131072") + "--bf16"
+    said = "the dataset builds 64.00 GiB of mask for each sequence on the host, and 16.00 GiB of it go to the GPU"
+    assert any(said in note for note in megatron(text).notes)
+    for without in (f"{text} --no-create-attention-mask-in-dataloader", f"{BASE} --bf16"):
+        assert not any("mask" in note for note in megatron(without).notes)
+
+
 def test_megatron_fsdps_own_gradients_are_read():
     """NVIDIA/Megatron-LM, megatron/training/arguments.py, newer than 0.16.1; auto is what the profile has."""
     fsdp = "--bf16 --use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params --grad-reduce-in-bf16"
