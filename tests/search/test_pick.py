@@ -126,6 +126,8 @@ def test_an_uneven_split_is_usual_where_no_even_one_is_over_so_many_stages():
     assert odd(layouts, num_layers=36) == [0, 1, 0, 0, 0]
     assert odd(layouts, num_layers=94) == [0, 0, 0, 0, 0]
     assert odd(layouts, num_layers=32) == [0, 1, 0, 1, 1]
+    ranks = Layouts.of(pp=[3, 8], layer_split=Split.BALANCED, global_batch=8)
+    assert odd(ranks, num_layers=94) == [1, 0], "three ranks are as unusual as their split"
 
 
 def test_as_many_sequences_on_as_many_more_context_ranks_are_no_other_answer():
