@@ -82,11 +82,12 @@ def fewest(
                 refused.append(error)
         return tried[gpus]
 
-    def keeps(gpus: int, times: float = 1.0) -> bool:
-        done = plan(gpus)
+    def over(done: TrainingPlan | None, times: float = 1.0) -> float:
+        """What a training takes over what is allowed: it keeps all up to 1."""
         if done is None:
-            return False
-        return (days is None or done.days * times <= days) and (max_cost is None or done.cost_usd * times <= max_cost)
+            return float("inf")
+        slow = 0.0 if days is None else done.days * times / days
+        return slow if max_cost is None else max(slow, done.cost_usd * times / max_cost)
 
     said = [f"{days:g} day{'s' * (days != 1)}"] if days is not None else []
     limits = " and ".join([*said, f"{max_cost:,.0f} USD"] if max_cost is not None else said)
@@ -97,14 +98,17 @@ def fewest(
     fits = None if least is None else plan(least)
     if least is None or fits is None:
         raise LayoutError(f"nothing runs on up to {gpus_text(most)}; on the last that were tried: {refused[-1]}")
-    enough = first_that([s for s in sizes if s >= least], keeps)
+    enough = first_that([s for s in sizes if s >= least], lambda gpus: over(plan(gpus)) <= 1.0)
+    if enough is None:  # days may fall under the limit and dollars rise over it between two doublings
+        near = min(tried, key=lambda gpus: over(tried[gpus]))
+        enough = next((s for s in sizes if near < 2 * s and s < 2 * near and over(plan(s)) <= 1.0), None)
     found, missed = None if enough is None else plan(enough), ""
     if found is None:
         found, missed = _not_kept([p for p in tried.values() if p is not None], most, limits, max_cost is not None)
     surely = None
     if late and limits and enough is not None:
         times = late(found)
-        surely = first_that([s for s in sizes if enough <= s <= SURELY * enough], lambda gpus: keeps(gpus, times))
+        surely = first_that([s for s in sizes if enough <= s <= SURELY * enough], lambda gpus: over(plan(gpus), times) <= 1.0)
     known = dict(sorted(tried.items()))
     return Fewest(limits=limits, tried=known, fits=fits, keeps=found, missed=missed, surely=surely)
 

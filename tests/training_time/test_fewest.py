@@ -88,6 +88,15 @@ def test_a_number_that_no_doubling_meets_is_found():
     assert fewest(plan, 8, most=128, days=6.0, max_cost=None).keeps.gpus == 80
 
 
+def test_a_number_between_the_doublings_may_alone_keep_days_and_dollars():
+    def plan(gpus):
+        return SimpleNamespace(gpus=gpus, days=100.0 * (1 / gpus + gpus / 1e5), cost_usd=gpus)
+
+    assert fewest(plan, 8, most=256, days=2.2, max_cost=50.0).keeps.gpus == 48
+    assert not fewest(plan, 8, most=256, days=2.2, max_cost=50.0).missed
+    assert fewest(plan, 8, most=4096, days=0.6326, max_cost=None).keeps.gpus == 320, "more than 316 take longer"
+
+
 def test_what_keeps_a_deadline_surely_keeps_it_as_many_times_longer():
     def plan(gpus):
         return SimpleNamespace(gpus=gpus, days=80.0 / gpus, cost_usd=gpus)
