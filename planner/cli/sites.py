@@ -15,7 +15,7 @@ def _gpus(text: str) -> tuple[int, ...]:
     """GPUs of each site: 3x256, or 256,256,128."""
     out: list[int] = []
     for part in text.split(","):
-        found = re.fullmatch(r"(?:([0-9]{1,4})x)?([0-9]{1,9})", part.strip())
+        found = re.fullmatch(r"(?:(0*[1-9][0-9]{0,3})x)?(0*[1-9][0-9]{0,8})", part.strip())
         if found is None or int(found[1] or 1) > 1000:
             raise InputError(f"--sites is {shown(text)}; allowed: GPUs of each site, such as 3x256 or 256,256,128")
         out += [int(found[2])] * int(found[1] or 1)

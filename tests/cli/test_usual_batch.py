@@ -62,3 +62,10 @@ def test_a_command_tells_its_own_notes_alone():
     result = CliRunner().invoke(app, ["estimate", *ASKED, "8", "--global-batch", "8"])
     assert result.exit_code == 0
     assert "before" not in result.output
+
+
+@pytest.mark.parametrize("sites", ["0", "2x0", "0x64"])
+def test_sites_have_gpus(sites):
+    result = CliRunner().invoke(app, ["sites", *ASKED, "--sites", sites])
+    assert isinstance(result.exception, InputError)
+    assert "--sites is" in str(result.exception)
