@@ -30,7 +30,7 @@ def command(
 ) -> None:
     """The fewest GPUs on which a training fits, and the fewest that keep a deadline or a price.
 
-    Without a batch each number of GPUs has one just under the critical batch. What a training takes: planner time.
+    Without a batch each number of GPUs has one under the critical batch. What a training takes: planner time.
 
     Example: planner fewest llama3-70b --cluster dgx-h100 --tokens 15T --days 60
 

@@ -1,6 +1,6 @@
 """A training's goal: tokens or loss, the laws that join them, and the critical batch."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.base.errors import InputError, UnknownNameError
 from planner.choices.choice import real
@@ -100,7 +100,7 @@ def goal(
         scale=scale,
         rule=rule,
         loss_law=losses,
-        batch_law=batches,
+        batch_law=replace(batches, name="given", source="--critical-batch", overhead=1.0) if given else batches,
         origin=origin,
         exact=loss is None,
         warnings=tuple(warnings),

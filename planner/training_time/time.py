@@ -50,13 +50,15 @@ class TrainingPlan:
 
 
 def default_batch(critical: float, gpus: int) -> int:
-    """A batch just under the critical one that divides well, sequences: 2^a or 3 x 2^a for each accelerator.
+    """A batch under the critical one that divides well, sequences: 2^a or 3 x 2^a for each accelerator.
 
-    With more accelerators than the critical batch has sequences: the largest divisor of their number under it.
+    With more accelerators than the critical batch has sequences: so many for each of their number's odd part, that
+    what divides no power of two is replicas; where that is over the critical batch, the largest divisor under it.
     """
-    if critical >= gpus:
-        each = int(critical / gpus)
-        return gpus * max(k << a for k in (1, 3) for a in range(each.bit_length()) if k << a <= each)
+    for part in (gpus, gpus // (gpus & -gpus)):
+        if critical >= part:
+            each = int(critical / part)
+            return part * max(k << a for k in (1, 3) for a in range(each.bit_length()) if k << a <= each)
     return max(d for d in range(1, gpus + 1) if gpus % d == 0 and d <= max(critical, 1.0))
 
 
@@ -68,7 +70,9 @@ def _batch(goal: Goal, seq_len: int, gpus: int, given: int | None) -> tuple[int,
         raise InputError(
             f"batch is {batch}; allowed with the batch rule cap: up to the critical {critical:,.0f} sequences"
         )
-    return batch, "given" if given is not None else f"just under the critical batch of {critical:,.0f} sequences"
+    near = "over" if batch > critical else "just under" if batch >= 0.9 * critical else "under"
+    shown = f"{critical:,.0f}" if critical >= 10.0 else f"{critical:.3g}"
+    return batch, "given" if given is not None else f"{near} the critical batch of {shown} sequences"
 
 
 def plan_time(

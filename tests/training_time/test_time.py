@@ -14,7 +14,7 @@ from planner.reproductions import get_paper
 from planner.setup import Setup
 from planner.training_time.assumptions import assume
 from planner.training_time.goal import goal
-from planner.training_time.time import default_batch, plan_time
+from planner.training_time.time import _batch, default_batch, plan_time
 from planner.training_time.training import TrainingCase
 from tests.training_time.conftest import usual
 
@@ -62,8 +62,24 @@ def test_default_batches_divide_and_stay_under_the_critical(critical, gpus):
     if critical >= gpus:
         assert batch % gpus == 0
         assert batch > critical / 2.1
+    elif (odd := gpus // (gpus & -gpus)) <= critical:
+        assert batch % odd == 0
+        assert batch > critical / 2.1
     else:
         assert gpus % batch == 0
+
+
+def test_a_batch_under_the_gpus_keeps_their_odd_part():
+    """7 x 8,192 GPUs share 7 x 384 sequences; only 2,048 divide them."""
+    assert default_batch(3441, 57_344) == 2688
+    assert default_batch(500, 512) == 384
+
+
+@pytest.mark.parametrize(("critical", "said"), [(70.0, "just under"), (100.0, "under"), (0.25, "over")])
+def test_a_default_batch_says_how_near_the_critical_one_it_is(critical, said):
+    model = load_model("gpt2")
+    aim = goal(model, tokens=1e9, critical_batch=critical * model.seq_len)
+    assert _batch(aim, int(model.seq_len), 64, None)[1] == f"{said} the critical batch of {critical:g} sequences"
 
 
 @pytest.mark.parametrize(
@@ -78,6 +94,7 @@ def test_every_law_gives_a_batch_that_people_would_recognise(law):
 def test_a_critical_batch_that_is_given_needs_no_law():
     found = goal(load_model("gpt3-175b"), tokens=300e9, critical_batch=3.2e6)
     assert found.critical == found.scale == 3.2e6
+    assert (found.batch_law.name, found.batch_law.overhead) == ("given", 1.0)
     assert not any("zhang" in w for w in found.warnings)
 
 
