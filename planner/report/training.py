@@ -107,11 +107,12 @@ def goal_lines(case: TrainingCase) -> list[str]:
     goal, t = case.goal, case.goal.target
     sequences = goal.critical / case.setup.model.seq_len
     law, share = goal.batch_law.name, goal.batch_law.overhead
+    origin = law if law == "given" else f"by {law} (--critical-batch-law)"
     lines = [
         f"  tokens: {count_text(t.tokens)}, {goal.origin}; at small batches they reach {t.loss:.3f} nats per token "
         f"by {goal.loss_law.name}",
         f"  critical batch: {count_text(goal.critical)} tokens, {sequences:,.0f} sequences, "
-        f"{law if law == 'given' else f'by {law} (--critical-batch-law)'}: it takes {share:.0%} more samples than a small batch",
+        f"{origin}: it takes {share:.0%} more samples than a small batch",
         "  beyond small batches: "
         + (
             f"samples grow as 1 + B / {count_text(goal.scale)} tokens (McCandlish et al. 2018)"

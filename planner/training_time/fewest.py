@@ -108,7 +108,8 @@ def fewest(
     surely = None
     if late and limits and enough is not None:
         times = late(found)
-        surely = first_that([s for s in sizes if enough <= s <= SURELY * enough], lambda gpus: over(plan(gpus), times) <= 1.0)
+        more = [s for s in sizes if enough <= s <= SURELY * enough]
+        surely = first_that(more, lambda gpus: over(plan(gpus), times) <= 1.0)
     known = dict(sorted(tried.items()))
     return Fewest(limits=limits, tried=known, fits=fits, keeps=found, missed=missed, surely=surely)
 
