@@ -82,6 +82,10 @@ def _value(value: float | None, unit: str) -> str:
     return "-" if value is None else f"{few_digits(value)} {unit}"
 
 
+def _nics(r: Mapping[str, Any]) -> str:
+    return f"{r['nics_per_node']} NIC{'s' * (r['nics_per_node'] != 1)} per node"
+
+
 def network_view(r: Mapping[str, Any]) -> View:
     """The network that suffices first, then the curve, the strategies and the first paper's question."""
     unit, wide = r["unit"], r["along"] == "bandwidth"
@@ -92,7 +96,7 @@ def network_view(r: Mapping[str, Any]) -> View:
             f"the {r['worst']} within 5 % of the fastest is {_value(r['enough'], unit)}"
             + (f" ({r['enough'] / r['gpus_per_node']:.3g} Gb/s per GPU)" if wide else "")
         ),
-        f"  {r['framework']}; {r['nics_per_node']} NICs per node at every point"
+        f"  {r['framework']}; {_nics(r)} at every point"
         + (f", each with its share; the cluster's own have {r['nic_gbit_per_s']:g} Gb/s each" if wide else
            f", of {r['nic_gbit_per_s']:g} Gb/s"),
         "",
@@ -108,6 +112,8 @@ def network_view(r: Mapping[str, Any]) -> View:
             f"{best['step_time_s'] / p['step_time_s']:.0%}", *money, p["layout_text"],
         )  # fmt: skip
     lines.append(table)
+    if wide:
+        lines += ["", "A name stands for its bandwidth alone: latency and the achieved share stay the cluster's own."]
     if r["along"] == "oversubscription":
         lines += ["", f"Nodes of a pod: {r['nodes_per_pod']:,} (--figure pod_nodes)"]
     if priced:
@@ -137,9 +143,10 @@ def _question(r: Mapping[str, Any]) -> list[View]:
     """Is InfiniBand needed: four lines, and the commands that give their figures."""
     if not r["first_question"]:
         return []
-    (base, better, best), nics = r["first_question"], r["nics_per_node"]
+    base, better, best = r["first_question"]
+    nics = _nics(r)
     said = [
-        f"  {w['way']}{', ' * bool(w['settles'])}{w['settles']}, on {w['network']}, {nics} NICs per node: "
+        f"  {w['way']}{', ' * bool(w['settles'])}{w['settles']}, on {w['network']}, {nics}: "
         + ("nothing fits" if w["step_time_s"] is None else f"{w['step_time_s']:.4g} s per step ({w['layout_text']})")
         for w in (base, better, best)
     ]

@@ -58,7 +58,9 @@ def sites_text(sites: Sites) -> str:
 
 def sites_view(case: SitesCase, r: Mapping[str, Any]) -> View:
     """The way that ends first, then all ways, then the laws and the assumptions."""
-    head = f"{r['model']} on {sites_text(case.sites)} of {r['cluster']}, batch {case.batch:,}: {r['best']} ends first"
+    ends = any(w.get("days") is not None for w in r["ways"])
+    said = f"{r['best']} ends first" if ends else "none ends, for failures leave too little time to train"
+    head = f"{r['model']} on {sites_text(case.sites)} of {r['cluster']}, batch {case.batch:,}: {said}"
     priced = any(w.get("cost_usd") is not None for w in r["ways"])
     money = ["USD"] if priced else []
     table = plain_table(

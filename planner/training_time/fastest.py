@@ -177,7 +177,8 @@ def _nothing(q: TrainingCase, plan: Strategy, max_gpus: int, max_cost: float | N
     money = "" if max_cost is None else f" for {max_cost:,.0f} USD"
     return LayoutError(
         f"nothing trains {model.name} on at most {max_gpus} GPUs of {cluster.name} by {plan.name}{money}: what is "
-        f"legal does not fit{' or costs more' if money else ''}; give more GPUs{' or money' if money else ''}"
+        f"legal does not fit{', costs more' if money else ''} or fails too often to end; "
+        f"give more GPUs{' or money' if money else ''}"
     )
 
 

@@ -120,6 +120,8 @@ def _not_kept(plans: list[TrainingPlan], most: int, limits: str, priced: bool) -
     near = min((p for p in plans if p.days <= (1.0 + NEAR) * soonest.days), key=lambda p: p.gpus, default=soonest)
     fewer = f"; {format_seconds(near.days * DAY)} on {near.gpus:,}" if near is not soonest else ""
     money = f"; the cheapest {cheapest.cost_usd:,.0f} USD on {cheapest.gpus:,}" if priced else ""
+    if soonest.days == float("inf"):
+        return soonest, f"no number of GPUs tried up to {most:,} keeps {limits}: failures let none end"
     return soonest, (
         f"no number of GPUs tried up to {most:,} keeps {limits}: the shortest takes "
         f"{format_seconds(soonest.days * DAY)} on {soonest.gpus:,} GPUs{fewer}{money}"

@@ -69,3 +69,15 @@ def test_sites_have_gpus(sites):
     result = CliRunner().invoke(app, ["sites", *ASKED, "--sites", sites])
     assert isinstance(result.exception, InputError)
     assert "--sites is" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("sites gpt2 h100 --sites 2x8 --global-batch 64", "none ends, for failures leave too little time to train"),
+        ("fastest gpt2 h100 --strategies data --max-gpus 8", "fails too often to end"),
+    ],
+)
+def test_where_failures_let_nothing_end_that_is_the_reason(words, said):
+    result = CliRunner().invoke(app, [*words.split(), "--tokens", "1e10", "--mtbf-hours", "0.001"])
+    assert said in f"{result.output} {result.exception}"

@@ -97,6 +97,11 @@ def test_a_number_between_the_doublings_may_alone_keep_days_and_dollars():
     assert fewest(plan, 8, most=4096, days=0.6326, max_cost=None).keeps.gpus == 320, "more than 316 take longer"
 
 
+def test_failures_are_told_where_they_let_nothing_end():
+    endless = fewest(lambda g: SimpleNamespace(gpus=g, days=math.inf, cost_usd=0), 8, most=8, days=1.0, max_cost=None)
+    assert endless.missed.endswith("up to 8 keeps 1 day: failures let none end")
+
+
 def test_what_keeps_a_deadline_surely_keeps_it_as_many_times_longer():
     def plan(gpus):
         return SimpleNamespace(gpus=gpus, days=80.0 / gpus, cost_usd=gpus)

@@ -147,6 +147,7 @@ def test_python_answers_as_the_command_does():
         answer
     )
     assert "8 NICs per node" in repr(answer)
+    assert "latency and the achieved share stay the cluster's own" in repr(answer)
     assert answer.draw().axes[0].get_xlabel() == "bandwidth (Gb/s per node)"
     late = planner.network("llama-7b", "dgx-a100-80gb", gpus=16, batch=32, along="latency", tp=1, pp=1)
     assert late.to_dict()["first_question"] == []
