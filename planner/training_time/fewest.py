@@ -99,9 +99,10 @@ def fewest(
     if least is None or fits is None:
         raise LayoutError(f"nothing runs on up to {gpus_text(most)}; on the last that were tried: {refused[-1]}")
     enough = first_that([s for s in sizes if s >= least], lambda gpus: over(plan(gpus)) <= 1.0)
-    if enough is None:  # days may fall under the limit and dollars rise over it between two doublings
-        near = min(tried, key=lambda gpus: over(tried[gpus]))
-        enough = next((s for s in sizes if near < 2 * s and s < 2 * near and over(plan(s)) <= 1.0), None)
+    # Days may fall under the limit and dollars rise over it, or days rise again, between two doublings.
+    near = min(tried, key=lambda gpus: over(tried[gpus]))
+    between = next((s for s in sizes if near < 2 * s and s < 2 * near and over(plan(s)) <= 1.0), enough)
+    enough = between if enough is None or between is None else min(enough, between)
     found, missed = None if enough is None else plan(enough), ""
     if found is None:
         found, missed = _not_kept([p for p in tried.values() if p is not None], most, limits, max_cost is not None)

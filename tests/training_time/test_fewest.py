@@ -97,6 +97,15 @@ def test_a_number_between_the_doublings_may_alone_keep_days_and_dollars():
     assert fewest(plan, 8, most=4096, days=0.6326, max_cost=None).keeps.gpus == 320, "more than 316 take longer"
 
 
+def test_a_number_under_the_last_doubling_comes_before_one_above_it():
+    took = {56: 1.0, 96: 0.9}
+
+    def plan(gpus):
+        return SimpleNamespace(gpus=gpus, days=took.get(gpus, 100.0 / gpus), cost_usd=0.0)
+
+    assert fewest(plan, 8, most=100, days=1.0, max_cost=None).keeps.gpus == 56
+
+
 def test_failures_are_told_where_they_let_nothing_end():
     endless = fewest(lambda g: SimpleNamespace(gpus=g, days=math.inf, cost_usd=0), 8, most=8, days=1.0, max_cost=None)
     assert endless.missed.endswith("up to 8 keeps 1 day: failures let none end")
