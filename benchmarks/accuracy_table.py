@@ -35,7 +35,7 @@ BELIEVE = {
     ("ada", False): "one run, predicted too fast: expect 1.2 times as long",
     ("cdna2", False): "one publication: within 10 %",
     ("cdna3", False): "torchtitan and Primus within 20 %; fp8 by software of 2024: 1.2 to 1.9 times as long",
-    ("cdna4", False): "Primus and NeMo within 15 %; Megatron-LM with dropout: expect 1.4 to 1.6 times as long",
+    ("cdna4", False): "Primus and NeMo within 15 %; Megatron-LM with dropout: expect 1.1 to 1.4 times as long",
     ("cdna3", True): "Primus: right to 23 % too fast",
     ("cdna4", True): "two runs of one model, predicted 1.3 to 1.4 times too long",
     ("ampere", True): "pre-training within 15 %; one fine-tuning took 2.5 times as long",
