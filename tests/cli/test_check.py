@@ -64,11 +64,11 @@ def test_memory_is_not_judged_where_repeated_modules_are_not_counted(repository)
     repository.write_text(f"{text.strip()} --recompute-granularity selective --recompute-modules mlp\n")
     done = check(repository)
     assert done.exit_code == 0, done.output
-    assert "GiB per GPU at most (no verdict)" in done.output
-    assert "--recompute-modules mlp: not counted" in done.output
+    assert "GiB per GPU at most (no verdict)" in " ".join(done.output.split())  # a long path folds the line
+    assert "--recompute-modules mlp: not counted" in " ".join(done.output.split())
     reviewed = CliRunner().invoke(app, ["estimate", "--megatron-args", f"@{repository}", "--cluster", "dgx-h100"])
     assert reviewed.exit_code == 0
-    assert "at most, no verdict" in reviewed.output
+    assert "at most, no verdict" in " ".join(reviewed.output.split())
     assert "DOES NOT FIT" not in reviewed.output
     assert "does not fit" not in reviewed.output
 

@@ -26,7 +26,7 @@ class Shown:
         self.f, self.x, self.cost, self.wire, self.sparse = f, x, cost, wire, sparse
         self.launches = launches
         split = x.ep > 1 and (x.pp == 1 or x.virtual_stages > 1)
-        self.turns = split and x.recompute != Recompute.FULL and x.modules < 2
+        self.turns = split and x.recompute != Recompute.FULL and x.modules <= (x.pp > 1)
 
     def told(self) -> dict[str, float]:
         """`LayerTime`, each part after the one that it hides under."""
