@@ -113,12 +113,15 @@ def beside(log: RunLog, run: ObservedRun, result: Estimate) -> dict[str, Any]:
     batch, seq_len = int(row["global_batch"]), int(run.setup.model.seq_len)
     measured, predicted = log.step_time_s(gpus=gpus, batch=batch, seq_len=seq_len), float(result.step_time_s[0])
     low, high = interval_s(run.setup, result, 0)
-    memory = None if log.memory_bytes is None else log.memory_bytes / float(result.memory_bytes[0]) - 1.0
+    framework = run.setup.framework
+    outside = framework.reserved_bytes if framework.unstated.memory.endswith("allocator") else 0.0
+    held = float(result.memory_bytes[0]) - outside  # what its log counts: context and communicators lie outside
+    memory = None if log.memory_bytes is None else log.memory_bytes / held - 1.0
     part, share = largest_part(result, 0)
     return {
         "measured_step_time_s": measured, "predicted_step_time_s": predicted, "interval_s": [low, high],
         "slower": measured / predicted - 1.0, "tokens_per_s_per_gpu": batch * seq_len / gpus / measured,
-        "predicted_memory_gib": float(result.memory_bytes[0]) / 2**30, "memory_more": memory,
+        "predicted_memory_gib": held / 2**30, "memory_more": memory,
         "largest_overhead": part, "overhead_share": share,
         "first": _first(log, measured, predicted, (low, high), memory),
     }  # fmt: skip

@@ -82,9 +82,11 @@ class Accelerate(Target):
         if row["precision"] == "tf32":
             nearest.note("precision tf32: no key for it; exported as mixed_precision no, PyTorch's setting decides")
         accumulated = row["global_batch"] // (row["micro_batch"] * row["dp"])
+        # Transformers, trainer.py: else all backward passes but the last are under no_sync, where FSDP shards nothing.
+        whole = ", and gradient_accumulation_kwargs sync_each_batch=True, else every GPU keeps all gradients, unsharded"
         nearest.note(
             f"micro_batch {row['micro_batch']}: the training script's; give it per_device_train_batch_size="
-            f"{row['micro_batch']} and gradient_accumulation_steps={accumulated}"
+            f"{row['micro_batch']} and gradient_accumulation_steps={accumulated}{whole * (accumulated > 1)}"
         )
         if (kernel := row["attention"]).startswith("flash"):
             hopper = nearest.setup.cluster.accelerator.efficiency.name == "hopper"

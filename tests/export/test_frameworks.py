@@ -459,6 +459,14 @@ def test_bridge_fields_are_published(any_plan):
     assert len(used) > 15
 
 
+def test_accumulated_gradients_are_sharded_after_every_pass():
+    """Transformers, trainer.py: without sync_each_batch all passes but the last are under no_sync."""
+    several, once = (export("accelerate", plan("llama3-8b", dp=8, zero=3, global_batch=8 * n)).notes for n in (4, 1))
+    wanted = "gradient_accumulation_steps=4, and gradient_accumulation_kwargs sync_each_batch=True"
+    assert any(wanted in said for said in several)
+    assert not any("sync_each_batch" in said for said in once)
+
+
 def test_accelerate_keys_are_published(any_plan):
     row = any_plan.row
     if row["pp"] > 1 or row["ep"] > 1:

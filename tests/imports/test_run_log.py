@@ -211,6 +211,16 @@ def test_from_a_plan_and_its_log_to_a_row_that_anchors_the_next_answer(tmp_path:
     assert 1.03 * step < next_one["step_time_s"] < 1.08 * step
 
 
+def test_a_log_s_memory_is_held_against_what_the_log_counts(tmp_path: Path) -> None:
+    """Megatron-LM's report_memory is PyTorch's allocator's: context and communicators, 2.5 GiB, lie outside."""
+    plan, log = tmp_path / "plan.json", tmp_path / "run.log"
+    question = ["llama3-8b", "--cluster", "dgx-h100", "--dp", "64", "--recompute", "full", "--global-batch", "256"]
+    one = json.loads(planner("estimate", *question, "--save", str(plan), "--json").stdout)
+    written(log, megatron, [1e3 * one["step_time_s"]] * 9)
+    told = json.loads(planner("observe", str(log), "--plan", str(plan), "--json").stdout)["logs"][0]
+    assert told["predicted_memory_gib"] == pytest.approx(one["memory_gib"] - 2.5, abs=1e-6)
+
+
 @pytest.mark.parametrize(
     ("ms", "tflops", "says"),
     [
