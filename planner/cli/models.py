@@ -16,8 +16,8 @@ def command(
 ) -> None:
     """List the model presets, or show one with its shape and parameter counts.
 
-    Besides the presets: `x-N`, the X family of Lamy-Poirier 2021; a Hugging Face config.json; a TOML file with a
-    [model] table: family, layers, hidden, heads, vocab, seq_len, and what differs from the family.
+    Besides the presets: `x-N`, the X family of Lamy-Poirier 2021; a Hugging Face config.json; a TOML file whose
+    table `model` has family, layers, hidden, heads, vocab, seq_len, and what differs from the family.
 
     Example: planner models llama-13b
     """

@@ -53,7 +53,10 @@ ClusterName = Annotated[
 ]
 Gpus = Annotated[int, asks("--gpus", "GPUs to use.")]
 JobGpus = Annotated[int | None, asks("--gpus", "GPUs to use: they say dp.", min=1)]
-GlobalBatch = Annotated[int | None, asks("--global-batch", "Sequences per optimizer step; else about 4M tokens.")]
+GlobalBatch = Annotated[
+    int | None,
+    asks("--global-batch", "Sequences per optimizer step; else about 4M tokens, or what a whole training takes."),
+]
 BatchTokens = Annotated[
     float | None,
     asks(
