@@ -84,9 +84,10 @@ class Accelerate(Target):
         accumulated = row["global_batch"] // (row["micro_batch"] * row["dp"])
         # Transformers, trainer.py: else all backward passes but the last are under no_sync, where FSDP shards nothing.
         whole = ", and gradient_accumulation_kwargs sync_each_batch=True, else every GPU keeps all gradients, unsharded"
+        whole *= accumulated > 1 and row["zero"] > 1
         nearest.note(
             f"micro_batch {row['micro_batch']}: the training script's; give it per_device_train_batch_size="
-            f"{row['micro_batch']} and gradient_accumulation_steps={accumulated}{whole * (accumulated > 1)}"
+            f"{row['micro_batch']} and gradient_accumulation_steps={accumulated}{whole}"
         )
         if (kernel := row["attention"]).startswith("flash"):
             hopper = nearest.setup.cluster.accelerator.efficiency.name == "hopper"
