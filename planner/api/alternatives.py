@@ -133,11 +133,10 @@ class Alternatives:
             more = [((*said, option), less) for said, fixed in level.items() for option, less in _lighter(fixed)]
             level = {tuple(sorted(said)): fixed for said, fixed in more}
             fitting = [" ".join(said) for said, fixed in level.items() if fits(fixed)]
-        adapters = dict(request.fixed.shared) | {"train": read_training(ADAPTERS)}
         if (
             not request.fixed.train
             and _has_adapters(self.setup)
-            and fits(replace(request.fixed, shared=tuple(adapters.items())))
+            and fits(_settled(request.fixed, "train", read_training(ADAPTERS)))
         ):
             fitting.append(f"--train {ADAPTERS}")
         return found + fitting
@@ -152,8 +151,7 @@ class Alternatives:
         result, fixed = self.found.estimate, self.found.request.fixed
         if self.by_memory or not len(self.found.best):
             return {}
-        graphs = (dict(fixed.shared) | {"cuda_graphs": True}).items()
-        tried = {GRAPHS: (replace(fixed, shared=tuple(graphs)), GRAPHED)} if self._launches_all else {}
+        tried = {GRAPHS: (_settled(fixed, "cuda_graphs", True), GRAPHED)} if self._launches_all else {}
         if np.any(result.step_time_s[~result.fits] < LONG * self._step_s):
             tried |= {option: (lighter, SHORTER) for option, lighter in _lighter(fixed)}
         steps = {option: self._step_with(*one) for option, one in tried.items()}
@@ -223,13 +221,18 @@ def _searched(setup: Setup, request: Request, **how: Any) -> Recommendation | No
     return found if len(found.best) else None
 
 
+def _settled(fixed: Fixed, name: str, value: Any) -> Fixed:
+    """What is settled, with one more choice that all layouts of a search share."""
+    return replace(fixed, shared=tuple((dict(fixed.shared) | {name: value}).items()))
+
+
 def _lighter(fixed: Fixed) -> Iterator[tuple[str, Fixed]]:
     """Options and what is settled with each, one choice of `LIGHTER` more; what the user chose stays."""
     shared = dict(fixed.shared)
     for name, value in LIGHTER:
         if shared.get(name, CHOICES[name].default) == CHOICES[name].default:
             option = f"--{name.replace('_', '-')} {value_text(value)}"
-            yield option, replace(fixed, shared=tuple((shared | {name: value}).items()))
+            yield option, _settled(fixed, name, value)
     if not fixed.offload:
         yield "--allow-offload", replace(fixed, offload=True)
 

@@ -13,12 +13,15 @@ from planner.base.errors import LayoutError
 from planner.choices.pipeline_layout import pipeline_layout_text
 from planner.costs.case import Case
 from planner.costs.layer.expert_routing import dispatchers, takes_turns
+from planner.costs.layer.host_launches import graphed
 from planner.costs.shapes import has_dropout, is_latent
 from planner.exporters import megatron_limits, megatron_model
 from planner.exporters.megatron_model import Arguments, chosen, model_arguments, model_notes, modules, recompute_method
+from planner.exporters.megatron_optimizer import MOMENTS, adapt_optimizer, optimizer_name
 from planner.exporters.target import Job, Nearest, Target, allowed, comments, launch_shape, stage_layers
 from planner.layouts import Dispatcher
 from planner.models import Transformer
+from planner.question import one_layout
 from planner.search import Fixed, default_attention
 from planner.setup import Setup
 
@@ -27,7 +30,6 @@ SCHEDULES = ("1f1b", "interleaved")
 SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 HALF = ("bf16", "fp8", "nvfp4")
 """The precisions whose weights are in bf16."""
-MOMENTS = {"adam_bf16": "bf16", "adam_8bit": "fp8"}
 
 
 class Megatron(Target):
@@ -221,7 +223,7 @@ def adapt_core(nearest: Nearest, named: Callable[[str], str]) -> None:
     if row["pp"] > 1 or row["recompute"] != "none":  # transformer_config.py's own rule
         reason = f"{named('cpu_offloading_num_layers')} excludes a pipeline and recomputation"
         nearest.change("offload_layers", 0, reason)
-    if row["recompute"] == "full" or row["offload_layers"]:
+    if not graphed(one_layout(nearest.setup.cluster, **row))[0]:
         nearest.change("cuda_graphs", False, "layers recomputed whole or offloaded have none")
     if row["recompute"] == "selective" and nearest.setup.model.dropout:
         nearest.change("cuda_graphs", False, "a graph can't repeat attention with dropout")
@@ -236,30 +238,6 @@ def adapt_core(nearest: Nearest, named: Callable[[str], str]) -> None:
     megatron_limits.adapt(nearest)
     if not row["fused_norm"]:
         nearest.note("fused_norm off: Transformer Engine has no other norm; exported as on")
-
-
-def adapt_optimizer(nearest: Nearest) -> None:
-    """Optimizers as Megatron-Core has them (optimizer/__init__.py, muon.py), and gradients in one format.
-
-    Raises LayoutError for Muon in fp16.
-    """
-    row, optimizer = nearest.row, nearest.row["optimizer"]
-    if row["grad_reduce_dtype"] not in ("framework", row["grad_dtype"]):
-        nearest.change("grad_dtype", row["grad_reduce_dtype"], "gradients are kept as they are reduced")
-    if optimizer in MOMENTS and row["zero"] == 0:
-        nearest.change("zero", 1, "--use-precision-aware-optimizer needs --use-distributed-optimizer")
-    if optimizer == "adam_8bit":
-        nearest.note("optimizer adam_8bit: moments in fp8, with one scale for each tensor")
-    if optimizer == "muon" and row["precision"] == "fp16":
-        raise nearest.refuse("optimizer", "has no Muon in fp16", "recommend with --precision bf16")
-    if optimizer == "sgd" and row["zero"] > 0:
-        nearest.change("zero", 0, "the distributed optimizer is Adam's")
-        nearest.change("dp_replicate", 1, "the distributed optimizer is Adam's")
-
-
-def optimizer_name(row: dict[str, Any]) -> str:
-    """Megatron-Core's name of an optimizer: Muon whose replicas share the matrices is dist_muon."""
-    return {"sgd": "sgd", "muon": "dist_muon" if row["zero"] else "muon"}.get(row["optimizer"], "adam")
 
 
 def _pipeline(job: Job) -> Arguments:

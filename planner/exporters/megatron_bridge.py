@@ -12,6 +12,7 @@ from planner.choices.training import TARGETS, adapter_rank, adapts, read_trainin
 from planner.exporters import megatron
 from planner.exporters.megatron import Megatron
 from planner.exporters.megatron_model import modules, recompute_method
+from planner.exporters.megatron_optimizer import MOMENTS, optimizer_name
 from planner.exporters.target import MODELS, Job, Nearest, Target, comments, quoted
 from planner.models import Transformer, load_model, with_seq_len
 from planner.search import Fixed
@@ -225,7 +226,7 @@ def _numerics(job: Job) -> Table:
 
 def _optimizer(job: Job) -> Table:
     """Recipes set the number formats of Adam's states (deepseek_v3: moments and gradients in bf16), so all are said."""
-    row, moments = job.row, megatron.MOMENTS.get(job.row["optimizer"], "fp32")
+    row, moments = job.row, MOMENTS.get(job.row["optimizer"], "fp32")
     aware = row["offload_optimizer"] or moments != "fp32"
     return [
         (row["offload_optimizer"], "optimizer.optimizer_cpu_offload", True),
@@ -235,7 +236,7 @@ def _optimizer(job: Job) -> Table:
         (True, "optimizer.main_params_dtype", FORMATS["fp32"]),
         (True, "optimizer.exp_avg_dtype", FORMATS[moments]),
         (True, "optimizer.exp_avg_sq_dtype", FORMATS[moments]),
-        (True, "optimizer.optimizer", quoted(megatron.optimizer_name(row))),  # kimi_k2's recipe has Muon
+        (True, "optimizer.optimizer", quoted(optimizer_name(row))),  # kimi_k2's recipe has Muon
     ]
 
 

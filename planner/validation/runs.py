@@ -22,13 +22,14 @@ WHOLE = (
     "global_batch", "micro_batch", "tp", "pp", "dp", "cp", "ep", "virtual_stages", "seq_splits", "zero",
 )  # fmt: skip
 REAL = ("step_time_s", "tflops_per_gpu", "mfu", "peak_memory_gib")
-FLAG = ("sequence_parallel", "fused_norm", "cuda_graphs", "as_planned")
-COLUMNS = TEXT + WHOLE + REAL + FLAG[:2]
+FLAG = ("sequence_parallel", "fused_norm")
+COLUMNS = TEXT + WHOLE + REAL + FLAG
 # Those of NEEDED must be there and filled; all others may be left out: docs/measured-runs.md.
 OPTIONAL_WHOLE = ("etp", "dp_replicate", "recompute_layers")
 FROM_ZERO = ("zero", "recompute_layers")
 OPTIONAL_TEXT = ("framework", "layer_split", "train")
-OPTIONAL = (*OPTIONAL_TEXT, *OPTIONAL_WHOLE, *FLAG[2:])
+OPTIONAL_FLAG = ("cuda_graphs", "as_planned")
+OPTIONAL = (*OPTIONAL_TEXT, *OPTIONAL_WHOLE, *OPTIONAL_FLAG)
 NEEDED = ("source", "run", "model", "cluster", "n_gpus", "precision", "global_batch", "tp", "pp", "outcome")
 NAMING = ("run", "note")
 """Columns that only name a measurement."""
@@ -73,7 +74,7 @@ def _value(column: str, text: str) -> tuple[Any, str]:
     if column in (*TEXT, *OPTIONAL_TEXT):
         prints = text.isprintable() and len(text) <= LONGEST_TEXT
         return text if prints else None, f"up to {LONGEST_TEXT} characters that print"
-    if column in FLAG:
+    if column in FLAG + OPTIONAL_FLAG:
         return {"true": True, "false": False}.get(text.lower()), "true or false"
     whole, least = column in WHOLE + OPTIONAL_WHOLE, "from 0" if column in FROM_ZERO else "above 0"
     allowed = f"{'a whole number' if whole else 'a number'} {least}"

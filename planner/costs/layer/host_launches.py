@@ -42,10 +42,12 @@ def host_s(case: Case, gathered: Any = False) -> tuple[Array, Array]:
         tensor_s = np.where(layouts.tp > 1, f.host_tensor_s * (not f.compiled_layers), 0.0)
         either = either + part.blocks / 2.0 * (tensor_s + sharded_s)
     k = layouts.sequence_slices * case.cluster.host_pace
-    replayed, beside = graphed(layouts), part.sparse * _beside_graphs_s(case)
     own = (f.host_layer_forward_s, f.host_layer_backward_s)
-    forward, backward = (np.asarray(k * np.where(replayed, beside, part.blocks / 2.0 * one + either)) for one in own)
-    return forward, backward
+    forward, backward = (np.asarray(k * (part.blocks / 2.0 * one + either)) for one in own)
+    if not np.any(replayed := graphed(layouts)):
+        return forward, backward
+    beside = k * (part.sparse * _beside_graphs_s(case))
+    return np.where(replayed, beside, forward), np.where(replayed, beside, backward)
 
 
 def _beside_graphs_s(case: Case) -> Array:
