@@ -176,8 +176,12 @@ class Cluster:
     nics_per_node: int = figure(1, 1e7, "NICs of a node.", whole=True)
     pod_nodes: int = figure(1, 1e6, "Nodes of a pod, which reach each other at full bandwidth: under one leaf, on one "
         "set of rails, in one group of a dragonfly.", whole=True, default=1, because="each node on its own")
-    oversubscription: float = figure(1, 1000, "Bandwidth of a pod's nodes over that of its links to other pods, for "
-        "one job; more where neighbours take a part.", default=1.0, because="a fabric that holds nothing up")
+    oversubscription: float = figure(1, 1000, "Bandwidth of a pod's nodes over that of its links to other pods.",
+        default=1.0, because="a fabric that holds nothing up")
+    neighbour_flows: int = figure(0, 1e7, "Flows of other jobs on each pod's links to other pods, such as one of each "
+        "of their NICs.", whole=True, default=0, because="one job alone")
+    neighbour_bandwidth_bytes_per_s: float = figure(0, 1e6, "What each neighbour's flow would send if nothing held it "
+        "up.", unit="gbit_per_s", default=400.0, because="one NIC of NDR, all the time")
     storage_bandwidth_bytes_per_s: float = figure(1e-3, 1e5, "Bandwidth of a node to storage.", unit="gbyte_per_s",
         default=0.15, each="gpus_per_node", because="as BLOOM's checkpoints were written on Jean Zay: 2.3 TB in about "
         "40 s by 384 GPUs (BigScience, github.com/bigscience-workshop/bigscience, train/tr11-176B-ml/README.md), 0.15 "

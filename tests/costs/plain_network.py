@@ -18,6 +18,15 @@ CHOICES = (
 )  # fmt: skip
 
 
+def beside_neighbours(cluster: Any, links: float, flows: int) -> float:
+    """Bytes/s of a pod's links that so many flows get, by filling: all grow alike until they stop or the links do."""
+    asked = cluster.neighbour_bandwidth_bytes_per_s
+    free = flows + cluster.neighbour_flows
+    if cluster.neighbour_flows and free * asked < links:
+        links, free = links - cluster.neighbour_flows * asked, flows
+    return links / free * flows
+
+
 class Ring:
     """A group of ranks at a stride, and the seconds of its collectives."""
 
@@ -52,10 +61,12 @@ class Ring:
             groups, held = min(stride, pod), min(pod / stride, ranks)
             if block < gpus and block % pod:  # where one block ends and the next begins, half of the groups of both
                 groups, held = 2 * groups, held / 2
-            self.through = min(self.through, links / groups * wire.fraction)
-            self.outside_shift = min(self.outside_shift, links / groups * wire.send_fraction)
+            rings = beside_neighbours(cluster, links, groups * self.local)
+            self.through = min(self.through, rings / groups * wire.fraction)
+            self.outside_shift = min(self.outside_shift, rings / groups * wire.send_fraction)
             leave = min(pod, block) * (ranks - held) / max(ranks - self.local, 1)
-            self.outside_send = min(self.outside_send, links / leave * wire.send_fraction)
+            sends = beside_neighbours(cluster, links, min(pod, block))
+            self.outside_send = min(self.outside_send, sends / leave * wire.send_fraction)
         self.start_s = self.local * link.latency_s
         self.tree_s = log2(self.nodes) * (wire.latency_s + startup_s)
         self.ring_s = (self.nodes - 1) * ((self.local - 1) * link.ring_step_s + wire.ring_step_s + startup_s)
@@ -328,9 +339,11 @@ class Told:
             rate = c.node_link.bandwidth_bytes_per_s * c.node_link.send_fraction
             return size / (rate / (node - 1) if c.node_link.direct else rate) + c.node_link.latency_s
         share = max(min(c.nics_per_node / min(stride, each), 1.0), c.nics_per_node / node)
-        if gpus > c.pod_nodes * each:
+        if c.oversubscription > 1 and gpus > c.pod_nodes * each:
             senders = min(stride, c.pod_nodes * each)
-            share = min(share, c.pod_nodes * c.nics_per_node / c.oversubscription / senders)
+            links = c.pod_nodes * c.nics_per_node * c.network.bandwidth_bytes_per_s / c.oversubscription
+            left = beside_neighbours(c, links, senders) / c.network.bandwidth_bytes_per_s
+            share = min(share, left / senders)
         rate = c.network.bandwidth_bytes_per_s * c.network.send_fraction * share
         return size / rate + c.network.latency_s + self.f.network_startup_s
 

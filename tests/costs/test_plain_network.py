@@ -41,7 +41,9 @@ def drawn_cluster(rng):
     size, nics = rng.choice([(4, 2), (8, 8), (8, 1), (6, 3)])
     return replace(CLUSTER, node_link=node, network=link(CLUSTER.network), gpus_per_node=int(size),
                    nics_per_node=int(nics), pod_nodes=int(rng.integers(1, 4)), accelerator=CHIP,
-                   oversubscription=float(rng.choice([1.0, 1.0, 1.7, 9.0])))  # fmt: skip
+                   oversubscription=float(rng.choice([1.0, 1.0, 1.7, 9.0])),
+                   neighbour_flows=int(rng.choice([0, 3])),
+                   neighbour_bandwidth_bytes_per_s=float(rng.uniform(0, 5)))  # fmt: skip
 
 
 def drawn_framework(rng):

@@ -4,6 +4,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 from planner.costs.network.collectives import all_gather_s, all_to_all_s, hop, place, shift_s
 from planner.hardware import load_cluster
@@ -99,3 +100,81 @@ def test_one_pod_and_links_that_carry_all_change_nothing(other):
 def test_nodes_of_another_size_leave_the_pod_its_accelerators():
     cluster = replace(load_cluster("dgx-h100"), pod_nodes=18, oversubscription=2.0)
     assert [cluster.with_node_size(n).pod_nodes for n in (4, 16, 72, 0)] == [36, 9, 2, 1]
+
+
+def max_min(flows: np.ndarray, most: np.ndarray, capacity: np.ndarray) -> np.ndarray:
+    """Max-min fair rates by linear programs: flows (links, n) over links of a capacity, each with a most.
+
+    The least rate of the flows still free is made as large as it gets, then those that can't have more are settled.
+    """
+    n = len(most)
+    rates, free = np.zeros(n), np.ones(n, dtype=bool)
+    while free.any():
+        # The least rate t, then each flow alone beside all others at t.
+        rows = np.column_stack([flows[:, free], np.zeros(len(flows))])
+        rest = capacity - flows[:, ~free] @ rates[~free]
+        k = int(free.sum())
+        least = np.column_stack([-np.eye(k), np.ones(k)])
+        bounds = [(0.0, m) for m in most[free]] + [(0.0, None)]
+        found = linprog(
+            np.r_[np.zeros(k), -1.0], A_ub=np.vstack([rows, least]), b_ub=np.r_[rest, np.zeros(k)], bounds=bounds
+        )
+        t = found.x[-1]
+        settled = []
+        for i in range(k):
+            others = [(t, m) for m in most[free]] + [(0.0, None)]
+            alone = linprog(-np.eye(k + 1)[i], A_ub=rows, b_ub=rest, bounds=others)
+            settled.append(alone.x[i] <= t * (1.0 + 1e-7))
+        at = np.flatnonzero(free)[np.array(settled)]
+        assert len(at)
+        rates[at], free[at] = t, False
+    return rates
+
+
+def test_flows_beside_neighbours_get_what_linear_programs_say():
+    """500 drawn fabrics: flows of a job, each through a NIC of its own, then a pod's links beside other jobs' flows."""
+    rng = np.random.default_rng(20261129)
+    held_up = 0
+    for _ in range(500):
+        ours, theirs = int(rng.integers(1, 6)), int(rng.integers(1, 5))
+        nic, asked = rng.uniform(0.2, 3.0), rng.uniform(0.0, 3.0)
+        nodes = ours  # of one NIC
+        times = rng.uniform(1.0, 4.0)
+        cluster = replace(
+            POD, gpus_per_node=1, nics_per_node=1, pod_nodes=nodes, oversubscription=times, neighbour_flows=theirs,
+            neighbour_bandwidth_bytes_per_s=asked,
+            network=replace(POD.network, bandwidth_bytes_per_s=nic, fraction=1.0, send_fraction=1.0),
+        )  # fmt: skip
+        flows = np.ones((1, ours + theirs))
+        most = np.r_[np.full(ours, nic), np.full(theirs, asked)]
+        rates = max_min(flows, most, np.array([nodes * nic / times]))
+        # Two pods, and a rank of each ring in both.
+        got = place(cluster, np.array([2]), np.array([ours]), job=2 * ours)
+        assert got.network_bandwidth_bytes_per_s[0] == pytest.approx(rates[0], rel=1e-6)
+        assert got.network_send_bytes_per_s[0] == pytest.approx(rates[0], rel=1e-6)
+        held_up += rates[0] < nic / times * (1 - 1e-9)
+    assert held_up > 100
+
+
+@pytest.mark.parametrize(
+    ("flows", "nics", "times"),
+    [
+        (0, 1.0, 1.0),
+        (8, 1.0, 2.0),  # as many as the job's: each has half
+        (8, 0.05, 1.0 / 0.8),  # they ask for a fifth of the links, and get it
+        (24, 1.0, 4.0),
+    ],
+)
+def test_neighbours_take_their_part_of_a_pods_links(flows, nics, times):
+    """Eight rings with a rank in each pod: their links are worth two NICs."""
+    asked = nics * POD.network.bandwidth_bytes_per_s
+    beside = replace(POD, neighbour_flows=flows, neighbour_bandwidth_bytes_per_s=asked)
+    assert seconds(beside, 4, 8) == pytest.approx(times * seconds(POD, 4, 8), rel=1e-3)
+    layouts = Layouts.of(dp=8, tp=1, pp=4, global_batch=64)
+    rate = [float(hop(c, layouts).bandwidth_bytes_per_s[0]) for c in (POD, beside)]
+    assert rate[0] == pytest.approx(times * rate[1])
+
+
+def test_neighbours_hold_up_nobody_where_links_carry_all():
+    beside = replace(POD, oversubscription=1.0, neighbour_flows=64)
+    assert seconds(beside, 4, 8) == seconds(FLAT, 4, 8)

@@ -166,6 +166,12 @@ def wider_links_between_pods_are_never_slower(case: Drawn) -> str | None:
 
 
 @relation
+def fewer_neighbours_are_never_slower(case: Drawn) -> str | None:
+    busy = replace(case.setup.cluster, pod_nodes=2, oversubscription=5.0, neighbour_flows=16)
+    return _faster(Drawn(replace(case.setup, cluster=busy), case.choices), neighbour_flows=8)
+
+
+@relation
 def a_faster_node_link_is_never_slower(case: Drawn) -> str | None:
     link = case.setup.cluster.node_link
     return _faster(case, node_link=replace(link, bandwidth_bytes_per_s=2.0 * link.bandwidth_bytes_per_s))

@@ -77,7 +77,7 @@ def place(cluster: Cluster, ranks: Any, stride: Any, node_size: Any = None, job:
     nodes = np.ceil(ranks / local)
     # All accelerators of a node talk at once; a group owns the NICs' share of its local members.
     network, link = cluster.network, cluster.node_link
-    nic = network.bandwidth_bytes_per_s * cluster.nics_per_node / node
+    nic = _nic_bytes_per_s(cluster)
     ring, send = _node_rates(cluster, local, stride)
     leaves, reaches = _pod_shares(cluster, cluster.pod_nodes * each, job, ranks, stride, local)
     steps = (local - 1.0) * link.ring_step_s
@@ -100,6 +100,11 @@ def place(cluster: Cluster, ranks: Any, stride: Any, node_size: Any = None, job:
     )
 
 
+def _nic_bytes_per_s(cluster: Cluster) -> float:
+    """An accelerator's share of its node's NICs."""
+    return cluster.network.bandwidth_bytes_per_s * cluster.nics_per_node / cluster.gpus_per_node
+
+
 def _pod_shares(cluster: Cluster, pod: Any, job: Any, ranks: Array, stride: Any, local: Array) -> tuple[Any, Any]:
     """What a group's links out of a pod of so many ranks carry, over a GPU's share of the NICs; and its rank's sends.
 
@@ -111,12 +116,27 @@ def _pod_shares(cluster: Cluster, pod: Any, job: Any, ranks: Array, stride: Any,
     pod, block = np.asarray(pod, dtype=np.float64), ranks * stride
     leaves = (pod < job) & (pod % block != 0)
     cut = (block < job) & (block % pod != 0)
-    links = pod / cluster.oversubscription
-    parts = np.where(cut, 2.0, 1.0)
+    parts, senders = np.where(cut, 2.0, 1.0), np.minimum(block, pod)
+    rings = np.minimum(stride, pod) * parts
     beyond = ranks - np.minimum(pod / stride, ranks) / parts
-    beyond = beyond / np.maximum(ranks - local, 1.0) * np.minimum(block, pod)
-    carried = links / np.minimum(stride, pod) / parts
-    return np.where(leaves, carried, np.inf), np.minimum(links / np.where(leaves, beyond, links), 1.0)
+    beyond = beyond / np.maximum(ranks - local, 1.0) * senders
+    links, nic = pod / cluster.oversubscription, _nic_bytes_per_s(cluster)
+    carried = _beside_neighbours(cluster, links, rings * local, nic) / rings
+    sent = _beside_neighbours(cluster, links, senders, nic)
+    return np.where(leaves, carried, np.inf), np.minimum(sent / np.where(leaves, beyond, sent), 1.0)
+
+
+def _beside_neighbours(cluster: Cluster, links: Any, flows: Any, unit: float) -> Any:
+    """What a pod's links carry of so many flows beside those of other jobs, in units of so many bytes/s, as `links`.
+
+    Max-min fair: all flows get the same, but a neighbour's no more than it would send. So ours get their number's part,
+    or what the neighbours leave where that is more (Bertsekas and Gallager, Data Networks, section 6.5.2).
+    """
+    others = cluster.neighbour_flows
+    if not others:
+        return links
+    left = links - others * cluster.neighbour_bandwidth_bytes_per_s / unit
+    return np.maximum(links * flows / (flows + others), left)
 
 
 def _node_rates(cluster: Cluster, local: Array, stride: Any) -> tuple[Array, Array]:
@@ -291,7 +311,9 @@ def hop(cluster: Cluster, layouts: Layouts) -> Hop:
     share = np.maximum(np.minimum(nics / np.minimum(stride, node), 1.0), nics / cluster.gpus_per_node)
     if cluster.oversubscription > 1.0:
         pod = cluster.pod_nodes * node
-        links = cluster.pod_nodes * nics / cluster.oversubscription / np.minimum(stride, pod)
+        senders = np.minimum(stride, pod)
+        links = cluster.pod_nodes * nics / cluster.oversubscription
+        links = _beside_neighbours(cluster, links, senders, cluster.network.bandwidth_bytes_per_s) / senders
         share = np.where(stride * layouts.pp > pod, np.minimum(share, links), share)
     network, link = cluster.network, cluster.node_link
     outside = network.bandwidth_bytes_per_s * network.send_fraction * share
