@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from planner import hardware, models
@@ -109,6 +109,7 @@ class Model:
 
     Attributes:
         transformer: the shape that the cost models read.
+        word: the name or file that was given.
 
     Raises:
         UnknownNameError: no preset of that name; the message has the nearest.
@@ -117,12 +118,14 @@ class Model:
     """
 
     transformer: Transformer
+    word: str = field(compare=False)
 
     def __init__(self, name: str | os.PathLike[str], *, seq_len: int | str | None = None) -> None:
-        shape = models.load_model(_name("model", name))
+        word = _name("model", name)
+        shape = models.load_model(word)
         if isinstance(seq_len, str):
             seq_len = length("seq_len", seq_len)
-        object.__setattr__(self, "transformer", shape if seq_len is None else models.with_seq_len(shape, seq_len))
+        vars(self).update(transformer=shape if seq_len is None else models.with_seq_len(shape, seq_len), word=word)
 
     @staticmethod
     def of_shape(
@@ -145,15 +148,15 @@ class Model:
             InputError: an unknown family, or an impossible shape; names the field.
         """
         sizes = {"layers": layers, "hidden": hidden, "ffn": ffn, "heads": heads, "vocab": vocab, "seq_len": seq_len}
-        for field, value in {**sizes, "kv_heads": heads if kv_heads is None else kv_heads}.items():
+        for size, value in {**sizes, "kv_heads": heads if kv_heads is None else kv_heads}.items():
             if isinstance(value, bool) or not isinstance(value, int):
-                raise InputError(f"{field} is {value!r}; allowed: a whole number")
+                raise InputError(f"{size} is {value!r}; allowed: a whole number")
         model = object.__new__(Model)
         shape = models.from_shape(
             family=family, kv_heads=heads if kv_heads is None else kv_heads, experts=experts, top_k=top_k, name=name,
             **sizes,
         )  # fmt: skip
-        object.__setattr__(model, "transformer", shape)
+        vars(model).update(transformer=shape, word=name)
         return model
 
     @property
@@ -201,6 +204,7 @@ class Cluster:
 
     Attributes:
         profile: every figure, with its source.
+        word: the name or file that was given.
 
     Raises:
         UnknownNameError: no such cluster or network; the message has the nearest.
@@ -209,6 +213,7 @@ class Cluster:
     """
 
     profile: hardware.Cluster
+    word: str = field(compare=False)
 
     def __init__(
         self, name: str | os.PathLike[str], *, network: str | None = None, figures: Mapping[str, float] | None = None
@@ -218,8 +223,8 @@ class Cluster:
                 f"figures is {figures!r}; allowed: numbers by name, such as {{'accelerator.memory_gib': 141}}"
             )
         link = None if network is None else _name("network", network)
-        profile = hardware.changed_cluster(_name("cluster", name), figures or {}, network=link)
-        object.__setattr__(self, "profile", profile)
+        word = _name("cluster", name)
+        vars(self).update(profile=hardware.changed_cluster(word, figures or {}, network=link), word=word)
 
     @property
     def name(self) -> str:

@@ -6,13 +6,14 @@ from functools import partial
 from typing import Any
 
 from planner.api.answer import Answer
+from planner.api.frameworks import held_request
 from planner.api.inputs import ClusterLike, ModelLike, profile_of, setup_of
 from planner.api.layout_estimate import LayoutEstimate, closed
 from planner.base.errors import InputError, UnknownNameError
 from planner.choices.choice import real
 from planner.choices.table import CHOICES, SHARED
 from planner.hardware import load_link
-from planner.question import batch_or_usual, largest_question, search_request, whole
+from planner.question import batch_or_usual, largest_question, whole
 from planner.report.largest import draw_largest, largest_record, largest_view
 from planner.report.network import draw_network, network_record, network_view
 from planner.step.timeline.timed import timed_estimate
@@ -86,7 +87,8 @@ def network(
     for name, value in (("price", price), ("network_price", network_price)):
         if value is not None:
             real(name, value, least=0.0, most=1e6)
-    setup, question = search_request(setup, gpus=gpus, batch=batch, **choices)
+    asked = partial(held_request, setup, gpus=gpus, batch=batch, **choices)
+    setup, question = asked()
     own, slower = setup.cluster, replace(setup.cluster, network=load_link(slow))
     if gpus <= own.gpus_per_node:
         raise InputError(f"gpus is {gpus}; allowed: more than the {own.gpus_per_node} of one node, for a network")
@@ -101,8 +103,10 @@ def network(
     case = NetworkCase(setup=setup, axis=axis_of(along, own), request=question, given=given)
     found = curve(case)
     needs = [need_of(case, name, settles) for name, settles in STRATEGIES.items()]
-    both = ways(case, slower) if along == "bandwidth" else ()
+    both = ways(case, slower, lambda **settled: asked(**settled)[1]) if along == "bandwidth" else ()
     on = case.on(found.values[-1])
     one = LayoutEstimate(on, timed_estimate(on, found.layouts.take([-1])), 0)
-    record = network_record(case, found, needs, both, hourly, network_price)
+    words = {"model": getattr(model, "word", model), "cluster": getattr(cluster, "word", cluster)}
+    words["framework"] = framework or setup.framework.name
+    record = network_record(case, found, needs, both, words, hourly, network_price)
     return closed("", record, network_view(record), draw_network, one)

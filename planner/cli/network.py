@@ -49,7 +49,7 @@ def command(
     place = Cluster(cluster, network=network, figures=o.figures(figure))
     with o.working("searching along the network"):
         answer = suffices(
-            shape, place, gpus=gpus, batch=batch, along=along, slow=slow, framework=o.profile_of(framework),
+            shape, place, gpus=gpus, batch=batch, along=along, slow=slow, framework=framework,
             price=price, network_price=network_price, **choices,
         )  # fmt: skip
     out.show(answer)

@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 
 def network_record(
     case: NetworkCase, found: NetworkCurve, needs: Sequence[NetworkNeed], both: Sequence[NetworkWay],
-    price: float | None, network_price: float | None,
+    words: Mapping[str, Any], price: float | None, network_price: float | None,
 ) -> dict[str, Any]:  # fmt: skip
-    """The curve with its marks, the network that suffices, what each strategy needs, the first paper's question."""
+    """The curve with its marks, the network that suffices, what each strategy needs, the first paper's question.
+
+    words: model, cluster and framework as they were given, for the commands.
+    """
     cluster, model = case.setup.cluster, case.setup.model
     gpus, batch = case.request.gpus, case.request.global_batch
     tokens = batch * float(model.seq_len)
@@ -47,7 +50,7 @@ def network_record(
         "nic_gbit_per_s": link, "along": case.axis.name, "unit": case.axis.unit,
         "worst": case.axis.worst, "nodes_per_pod": cluster.pod_nodes, "curve": points, "enough": found.enough,
         "strategies": [_need(n) for n in needs],
-        "first_question": [_way(w, case) for w in both],
+        "first_question": [_way(w, case, words) for w in both],
     }  # fmt: skip
 
 
@@ -59,22 +62,21 @@ def _need(n: NetworkNeed) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _way(w: NetworkWay, case: NetworkCase) -> dict[str, Any]:
+def _way(w: NetworkWay, case: NetworkCase, words: Mapping[str, Any]) -> dict[str, Any]:
     held = " ".join(f"--{k} {','.join(map(str, v))}" for k, v in w.settles.items())
     own = [w for name, value in case.given.items() for w in option_words(f"--{name.replace('_', '-')}", value)]
-    model, network = case.setup.model, case.setup.cluster.network.name
-    cluster, _, changed = case.setup.cluster.name.partition(WITH)
-    for figure in filter(None, changed.split(", ")):
+    network, of = case.setup.cluster.network.name, {name: shlex.quote(str(word)) for name, word in words.items()}
+    for figure in filter(None, case.setup.cluster.name.partition(WITH)[2].split(", ")):
         own += ["--figure", figure] * (w.network == network or not figure.startswith("network."))
     command = (
-        f"planner recommend {model.name} --seq-len {model.seq_len} --cluster {cluster} "
+        f"planner recommend {of['model']} --seq-len {case.setup.model.seq_len} --cluster {of['cluster']} "
         f"--network {w.network} --gpus {case.request.gpus} --global-batch {case.request.global_batch} "
-        f"--framework {case.setup.framework.name} {shlex.join(own)} {held}"
+        f"--framework {of['framework']} {shlex.join(own)} {held}"
     )
     text = None if w.layouts is None else layout_text(w.layouts.row(0))
     return {
         "way": w.name, "settles": held, "network": w.network, "step_time_s": finite(w.step_s), "layout_text": text,
-        "enough": finite(w.need.enough), "command": " ".join(command.split()),
+        "enough": finite(w.need.enough), "none": w.need.none, "command": " ".join(command.split()),
     }  # fmt: skip
 
 
@@ -147,7 +149,7 @@ def _question(r: Mapping[str, Any]) -> list[View]:
     nics = _nics(r)
     said = [
         f"  {w['way']}{', ' * bool(w['settles'])}{w['settles']}, on {w['network']}, {nics}: "
-        + ("nothing fits" if w["step_time_s"] is None else f"{w['step_time_s']:.4g} s per step ({w['layout_text']})")
+        + (f"{w['step_time_s']:.4g} s per step ({w['layout_text']})" if w["layout_text"] else f"none: {w['none']}")
         for w in (base, better, best)
     ]
     needs = ", ".join(f"{w['way']} {_value(w['enough'], r['unit'])}" for w in (base, better))

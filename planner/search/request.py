@@ -111,6 +111,11 @@ class Request:
         return replace(self, gpus=gpus, global_batch=global_batch)
 
     @property
+    def no_zero_1(self) -> bool:
+        """Whether ZeRO 1 is ZeRO 2 without a pipeline, and is not all that the user allows."""
+        return self.zero2_by_layer and self.fixed.zero != (1,)
+
+    @property
     def question(self) -> dict[str, Any]:
         """The arguments of `planner.search.recommend`."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.metadata != BROUGHT}

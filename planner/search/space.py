@@ -144,7 +144,7 @@ def stages_of_zero(pp: int, schedule: Schedule, zero2_by_layer: bool) -> list[in
 def _axes(model: Transformer, pp: int, v: int, schedule: Schedule, sequence: tuple[int, ...], request: Request) -> Axes:
     """Choices that combine with every row of a schedule and so many (virtual) stages."""
     fixed = request.fixed
-    zero = fixed.among("zero", stages_of_zero(pp, schedule, request.zero2_by_layer and not fixed.zero))
+    zero = fixed.among("zero", stages_of_zero(pp, schedule, request.no_zero_1))
     listed: dict[str, Iterable[int]] = {
         "recompute": _modes(model, schedule, request),
         "zero": zero,

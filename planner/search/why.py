@@ -128,8 +128,7 @@ def why_not(setup: Setup, found: Recommendation, wanted: dict[str, Any]) -> Why:
         if key in wanted and runs and value not in runs and getattr(found.request.fixed, key) == runs:
             text = f"Not searched: {setup.framework.name} does not run {key} {value}; --any-framework searches it. "
             return because("framework", text + difference, other)
-    scatters = found.request.zero2_by_layer and not found.request.fixed.zero
-    if scatters and other.layouts.zero[0] == 1 and other.layouts.pp[0] == 1:
+    if found.request.no_zero_1 and other.layouts.zero[0] == 1 and other.layouts.pp[0] == 1:
         text = f"Not searched: {setup.framework.name} scatters gradients in every backward pass, so without a pipeline "
         return because("framework", f"{text}zero 1 is zero 2 there; --zero 1 searches it. {difference}", other)
     if best is not None:

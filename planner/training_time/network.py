@@ -278,23 +278,27 @@ class NetworkWay:
     need: NetworkNeed
 
 
-def ways(case: NetworkCase, slow: Cluster) -> tuple[NetworkWay, ...]:
-    """The baseline on the setup's own network; the improved way, and all that the framework runs, on a slow one."""
+def ways(case: NetworkCase, slow: Cluster, asked_with: Callable[..., Request]) -> tuple[NetworkWay, ...]:
+    """The baseline on the setup's own network; the improved way, and all that the framework runs, on a slow one.
+
+    asked_with: the question with more settled, as `planner recommend` has it; raises LayoutError if the framework runs
+    nothing of that.
+    """
     out, own = [], case.setup.cluster
     asked: tuple[tuple[str, Mapping[str, Any], Cluster], ...] = (
         ("baseline", BASELINE, own), ("improved", IMPROVED, slow), ("what the framework runs", {}, slow)
     )  # fmt: skip
     for name, settles, cluster in asked:
         free: dict[str, Any] = {k: v for k, v in settles.items() if k not in case.given}
-        one = case.held(free)
         setup = replace(case.setup, cluster=cluster)
-        need = need_of(case, name, free)
         try:
+            one = replace(case, request=asked_with(**free))
+            need = need_of(one, name, {})
             found = recommend(setup, **one.request.question, plainest=True, among=one.grids)  # as the command does
             best = found.estimate.take(found.best[:1])
-        except LayoutError:
-            best = None
-        layouts, step = (best.layouts, float(best.step_time_s[0])) if best else (None, float("nan"))
+            layouts, step = (best.layouts, float(best.step_time_s[0])) if need.layouts else (None, float("nan"))
+        except LayoutError as error:
+            need, layouts, step = NetworkNeed(name=name, none=str(error)), None, float("nan")
         out.append(
             NetworkWay(name=name, network=cluster.network.name, settles=free, step_s=step, layouts=layouts, need=need)
         )

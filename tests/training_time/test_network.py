@@ -141,8 +141,8 @@ def test_python_answers_as_the_command_does():
     assert (better["settles"], free["settles"]) == ("--schedule layered,modular,breadth-first --zero 1,2,3", "")
     for way in (base, better, free):
         assert "--exclude 'schedule=zb-*'" in way["command"]
-        told = json.loads(CliRunner().invoke(app, [*shlex.split(way["command"])[1:], "--json"]).stdout)["best"][0]
-        assert (way["step_time_s"], way["layout_text"]) == (told["step_time_s"], layout_text(told["layout"]))
+        again = told(way)
+        assert (way["step_time_s"], way["layout_text"]) == (again["step_time_s"], layout_text(again["layout"]))
     assert f"what the framework runs, on ethernet-25g, 8 NICs per node: {free['step_time_s']:.4g} s per step" in repr(
         answer
     )
@@ -151,6 +151,37 @@ def test_python_answers_as_the_command_does():
     assert answer.draw().axes[0].get_xlabel() == "bandwidth (Gb/s per node)"
     late = planner.network("llama-7b", "dgx-a100-80gb", gpus=16, batch=32, along="latency", tp=1, pp=1)
     assert late.to_dict()["first_question"] == []
+
+
+def told(way):
+    """What a printed command answers."""
+    return json.loads(CliRunner().invoke(app, [*shlex.split(way["command"])[1:], "--json"]).stdout)["best"][0]
+
+
+@pytest.mark.parametrize("framework", ["torchtitan", "accelerate"])
+def test_only_what_the_named_framework_runs_is_named_and_the_commands_agree(framework, tmp_path):
+    """From a config.json, on another network: a printed command names the file, and the framework as it was named."""
+    path = tmp_path / "own model" / "config.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({
+        "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 8192,
+    }))  # fmt: skip
+    model, on = planner.Model(path, seq_len=2048), planner.Cluster("dgx-a100-80gb", network="ethernet-100g")
+    record = planner.network(model, on, gpus=16, batch=64, framework=framework).to_dict()
+    assert not any("zb-" in p["layout_text"] for p in record["curve"])
+    base, better, free = record["first_question"]
+    own = next(p for p in record["curve"] if p["value"] == 800)
+    assert base["step_time_s"] >= own["step_time_s"] * (1 - 1e-9)
+    for way in (base, better, free):
+        assert f"recommend '{path}' --seq-len 2048 --cluster dgx-a100-80gb --network {way['network']}" in way["command"]
+        assert f"--framework {framework} " in way["command"] + " "
+        if way["layout_text"] is not None:
+            assert (way["step_time_s"], way["layout_text"]) == (
+                told(way)["step_time_s"],
+                layout_text(told(way)["layout"]),
+            )
+    assert ("schedule is layered" in better["none"]) == (framework == "accelerate")  # it has no such schedule
 
 
 PODS = planner.Cluster("dgx-a100-80gb", figures={"pod_nodes": 2})
