@@ -164,7 +164,18 @@ def _precision(config: Fields, filled: Mapping[str, Any], notes: list[str]) -> s
         return given or "bf16"
     if given is not None:
         raise InputError(f"--precision {shown(given)} stands beside bf16.enabled of {config.path}; change it there")
-    return "bf16" if bf16 is True else "fp16" if fp16 is True else "fp32"
+    if bf16 is True or fp16 is True:
+        return "bf16" if bf16 is True else "fp16"
+    return _autocast(config, notes) if config.one_of("torch_autocast.enabled", (True, False), False) else "fp32"
+
+
+def _autocast(config: Fields, notes: list[str]) -> str:
+    """The number format of products under PyTorch's autocast, whose parameters stay in fp32 (runtime/torch_autocast.py:
+    linear layers' are gathered and summed in the products' format); without a word it is PyTorch's own, fp16."""
+    theirs = {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp16"}
+    precision = theirs[config.one_of("torch_autocast.dtype", theirs, "float16")]
+    notes.append(f"torch_autocast: counted as {precision} training; its fp32 weights and gradients take more memory")
+    return precision
 
 
 def _gradients(config: Fields, precision: str, f: Framework) -> dict[str, str]:

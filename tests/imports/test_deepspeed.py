@@ -71,6 +71,17 @@ def test_the_optimizer_is_the_json_s(tmp_path, name, kind, noted):
     assert (run.layouts.row(0)["optimizer"], len(run.notes)) == (kind, noted)
 
 
+def test_products_under_autocast_are_not_in_fp32(tmp_path):
+    for dtype, precision in (("bfloat16", "bf16"), ("fp16", "fp16"), (None, "fp16")):
+        said = {"enabled": True} | ({} if dtype is None else {"dtype": dtype})
+        run = run_of(tmp_path, bf16=None, torch_autocast=said)
+        assert run.layouts.row(0)["precision"] == precision
+        assert "its fp32 weights and gradients take more memory" in run.notes[0]
+        assert run.unknown == ()
+    off = run_of(tmp_path, bf16=None, torch_autocast={"enabled": False})
+    assert (off.layouts.row(0)["precision"], off.notes) == ("fp32", ())
+
+
 ZERO = "zero_optimization"
 REFUSED = [
     ({"offload_param": {"device": "nvme"}}, {},
@@ -86,6 +97,8 @@ REFUSED = [
     ({"sub_group_size": 10**400}, {}, f"{ZERO}.sub_group_size is 1"),
     ({"overlap_comm": "yes"}, {}, f"{ZERO}.overlap_comm is 'yes'; allowed: true, false, auto"),
     ({}, {"fp16": {"enabled": True}}, "fp16.enabled is True; allowed: false beside bf16.enabled"),
+    ({}, {"bf16": None, "torch_autocast": {"enabled": True, "dtype": "int8"}},
+     "torch_autocast.dtype is 'int8'; allowed: bfloat16, bf16, float16, fp16"),
     ({}, {"optimizer": {"type": "Lion"}}, "optimizer.type is 'Lion'; allowed: Adam, AdamW, Muon, SGD"),
     ({}, {"sequence_parallel_size": 2}, "sequence_parallel_size is 2; allowed: 1; sequences cut"),
     ({}, {"expert_parallel": {"enabled": True, "autoep_size": 2}}, "expert_parallel.enabled is True; allowed: false"),
