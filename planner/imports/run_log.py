@@ -26,6 +26,7 @@ from planner.imports.trace_kinds import opened
 LONGEST_LINE = 2**16
 MOST_STEPS = 100_000  # kept, the last ones
 LEAST_STEPS = 3
+LEAST_STEADY = 2
 WARM = 0.1
 """An iteration this much beyond the median of the second half is still warming up."""
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f]")
@@ -242,11 +243,11 @@ def _facts(patterns: Iterable[re.Pattern[str]], text: str) -> dict[str, float]:
 def _steady(values: Array, starts: Iterable[int]) -> Bools:
     """Whether each iteration counts: none up to the first, after every start, that is as the second half's are.
 
-    At least three count.
+    At least two count.
     """
     usual, counts = np.median(values[len(values) // 2 :]), np.ones(len(values), dtype=np.bool_)
     for start, end in pairwise([*starts, len(values)]):
         near = np.flatnonzero(np.abs(values[start:end] / usual - 1.0) <= WARM)
         warm = int(near[0]) if len(near) else 0
-        counts[start : start + min(warm, int(counts.sum()) - LEAST_STEPS)] = False
+        counts[start : start + min(warm, int(counts.sum()) - LEAST_STEADY)] = False
     return counts

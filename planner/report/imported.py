@@ -132,7 +132,7 @@ WORDS = {
 
 
 def observed_view(records: Sequence[Mapping[str, Any]]) -> View:
-    """A paragraph for each log, with a table where the run is known."""
+    """A paragraph for each log, with a table where the run is known; off: predicted over measured, as everywhere."""
     parts: list[View] = []
     for record in records:
         parts += ["", *_log(record), *(_beside_prediction(record) if "slower" in record else [])]
@@ -155,13 +155,13 @@ def _log(record: Mapping[str, Any]) -> list[View]:
 
 def _beside_prediction(record: Mapping[str, Any]) -> list[View]:
     table = plain_table("", "measured", "predicted", "off", numbers=(1, 2, 3))
-    measured, predicted, off = record["measured_step_time_s"], record["predicted_step_time_s"], record["slower"]
-    table.add_row("step", format_seconds(measured), format_seconds(predicted), f"{off:+.1%}")
+    measured, predicted, slower = record["measured_step_time_s"], record["predicted_step_time_s"], record["slower"]
+    table.add_row("step", format_seconds(measured), format_seconds(predicted), f"{1 / (1 + slower) - 1:+.1%}")
     tokens = record["tokens_per_s_per_gpu"]
-    table.add_row("tokens/s/GPU", f"{tokens:,.0f}", f"{tokens * (1 + off):,.0f}", f"{1 / (1 + off) - 1:+.1%}")
+    table.add_row("tokens/s/GPU", f"{tokens:,.0f}", f"{tokens * (1 + slower):,.0f}", f"{slower:+.1%}")
     if record["memory_gib"]:
         cells = (f"{record[k]:.2f}" for k in ("memory_gib", "predicted_memory_gib"))
-        table.add_row("peak GiB", *cells, f"{record['memory_more']:+.1%}")
+        table.add_row("peak GiB", *cells, f"{1 / (1 + record['memory_more']) - 1:+.1%}")
     low, high = (format_seconds(x) for x in record["interval_s"])
     said = f"  in 80 % of cases like this the step takes {low} to {high}; predicted beside products most goes to "
     head = bold("Look at first")

@@ -56,8 +56,8 @@ def _device(trace: Mapping[str, Any]) -> list[View]:
 
 
 def _beside(rows: Mapping[str, Sequence[float]], shown: Callable[[float], str]) -> View:
-    table = plain_table("", "measured", "predicted", "more", numbers=(1, 2, 3))
+    table = plain_table("", "measured", "predicted", "off", numbers=(1, 2, 3))
     for name, (measured, predicted) in rows.items():
-        more = ("-" if measured < predicted else "+") + shown(abs(measured - predicted))
-        table.add_row(WORDS.get(name, name), shown(measured), shown(predicted), more)
+        off = ("-" if predicted < measured else "+") + shown(abs(predicted - measured))
+        table.add_row(WORDS.get(name, name), shown(measured), shown(predicted), off)
     return table

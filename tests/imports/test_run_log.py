@@ -328,6 +328,24 @@ def test_torchtitan_s_older_word_for_tokens_per_second_is_read(tmp_path: Path) -
     assert (old.kind, old.median) == ("tokens_per_s_per_gpu", read_log(written(tmp_path / "n.log", torchtitan)).median)
 
 
+def test_the_first_of_three_steps_can_be_warm_up(tmp_path: Path) -> None:
+    log = read_log(written(tmp_path / "run.log", megatron, [9000.0, 2000.0, 2010.0]))
+    assert (log.warm_up, list(log.values)) == (1, pytest.approx([2.0, 2.01]))
+
+
+def test_off_is_the_prediction_over_the_measurement_as_in_validate(tmp_path: Path) -> None:
+    log, plan = written(tmp_path / "run.log", megatron), str(saved_plan(tmp_path))
+    told = json.loads(planner("observe", str(log), "--plan", plan, "--json").stdout)["logs"][0]
+    rows = {
+        line.split()[0]: line.split()[-1]
+        for line in planner("observe", str(log), "--plan", plan).stdout.splitlines()
+        if line
+    }
+    assert rows["step"] == f"{told['predicted_step_time_s'] / told['measured_step_time_s'] - 1:+.1%}"
+    assert rows["tokens/s/GPU"] == f"{told['measured_step_time_s'] / told['predicted_step_time_s'] - 1:+.1%}"
+    assert rows["peak"] == f"{told['predicted_memory_gib'] / told['memory_gib'] - 1:+.1%}"
+
+
 def test_warm_up_after_a_second_header_does_not_count(tmp_path: Path) -> None:
     plain = read_log(written(tmp_path / "run.log", megatron))
     path = tmp_path / "run.log"
