@@ -1,5 +1,6 @@
 """An existing run from its configuration: what it is, how good, and what to change first."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from planner.hardware import load_cluster, load_framework
 from planner.imports.deepspeed import deepspeed_run
 from planner.imports.megatron import megatron_run
 from planner.imports.run import ExistingRun
+from planner.imports.torchtitan import torchtitan_run
 from planner.question import FIT_CHANCE, load_setup
 from planner.report.difference import differing
 from planner.report.imported import Review, review_record, review_view
@@ -41,21 +43,29 @@ def run_of_megatron(
     return megatron_run(text, hardware, load_framework(profile), **known)
 
 
-def review_deepspeed(
-    path: Path, cluster: str, *, model: str | None, network: str | None, framework: str | None, gpus: int | None,
-    seq_len: int | None, **said: Any,
+FILES: dict[str, tuple[str, Callable[..., ExistingRun]]] = {
+    "deepspeed": ("DeepSpeed's configuration", deepspeed_run),
+    "torchtitan-toml": ("torchtitan's job file", torchtitan_run),
+}
+"""What a framework's file is called, and who reads it."""
+
+
+def review_file(
+    target: str, path: Path, cluster: str, *, model: str | None, network: str | None, framework: str | None,
+    gpus: int | None, seq_len: int | None = None, **said: Any,
 ) -> Answer:  # fmt: skip
-    """A run of DeepSpeed, from its JSON, with a model named beside it; said: what `deepspeed_run` takes beside it.
+    """A run from its framework's file, with a model named beside it; said: what its reader takes beside it.
 
     Raises as `planner.imports.deepspeed.deepspeed_run`.
     """
+    file, run_of = FILES[target]
     if model is None:
-        raise InputError("MODEL is missing; DeepSpeed's configuration has no model: name it")
+        raise InputError(f"MODEL is missing; {file} has no model: name it")
     if gpus is None:
-        raise InputError("--gpus is missing; DeepSpeed's configuration doesn't say how many GPUs the job has")
-    target = get_target("deepspeed")
-    setup = load_setup(model, cluster, network=network, framework=framework or target.profile, seq_len=seq_len)
-    return _answer(deepspeed_run(path, setup, gpus=gpus, **said), target)
+        raise InputError(f"--gpus is missing; {file} doesn't say how many GPUs the job has")
+    to = get_target(target)
+    setup = load_setup(model, cluster, network=network, framework=framework or to.profile, seq_len=seq_len)
+    return _answer(run_of(path, setup, gpus=gpus, **said), to)
 
 
 def _answer(run: ExistingRun, target: Target) -> Answer:

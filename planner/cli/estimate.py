@@ -36,6 +36,7 @@ def command(
         str | None, o.asks("--megatron-args", "A run's arguments for Megatron-LM, or @FILE with them.")
     ] = None,
     deepspeed: Annotated[Path | None, o.asks("--deepspeed", "A run's configuration for DeepSpeed.")] = None,
+    torchtitan: Annotated[Path | None, o.asks("--torchtitan", "A run's TOML for torchtitan before 0.3.")] = None,
     gpus: Annotated[int | None, o.asks("--gpus", "GPUs of an existing run; of a layout they say dp.", min=1)] = None,
     vocab: Annotated[int | None, o.asks("--vocab", "Words of an existing run's tokenizer.", min=1)] = None,
     save: Annotated[
@@ -54,10 +55,13 @@ def command(
 
     if save is not None:
         check_writable(save)
-    if megatron_args is not None or deepspeed is not None:
-        from planner.api.existing_run import review_deepspeed, review_megatron
+    if vocab is not None and megatron_args is None:
+        raise InputError("--vocab is for an existing run, with --megatron-args")
+    files = {"--megatron-args": megatron_args, "--deepspeed": deepspeed, "--torchtitan": torchtitan}
+    if any(file is not None for file in files.values()):
+        from planner.api.existing_run import review_file, review_megatron
 
-        _check_beside(megatron_args, deepspeed, choices | vars(place) | vars(size), anchor)
+        _check_beside(files, choices | vars(place) | vars(size), anchor)
         with o.working("searching what else it could run"):
             known = place.names() | {"model": model, "gpus": gpus, "attention": choices["attention"]}
             if deepspeed is not None:
@@ -66,14 +70,15 @@ def command(
                 said = {name: x if name in given else None for name, x in (choices | vars(size)).items()}
                 filled = {name: said[name] for name in OF_AUTO}
                 python = {name: choices[name] for name in OF_PYTHON} | {"optimizer": said["optimizer"]}
-                answer: Shown = review_deepspeed(deepspeed, seq_len=place.seq_len, filled=filled, **known, **python)
+                known |= {"seq_len": place.seq_len, "filled": filled} | python
+                answer: Shown = review_file("deepspeed", deepspeed, **known)
+            elif torchtitan is not None:
+                answer = review_file("torchtitan-toml", torchtitan, **known)
             else:
                 answer = review_megatron(text_of(str(megatron_args)), vocab=vocab, **known)
     else:
-        if vocab is not None:
-            raise InputError("--vocab is for an existing run, with --megatron-args or --deepspeed")
         if model is None:
-            raise InputError("MODEL is missing; give it, or an existing run with --megatron-args or --deepspeed")
+            raise InputError(f"MODEL is missing; give it, or an existing run with {', '.join(files)}")
         from planner.api.layout_estimate import estimate_one
 
         setup, row = place.setup(model, anchor), filling(gpus, choices)
@@ -83,21 +88,23 @@ def command(
     out.show(answer)
 
 
-def _check_beside(arguments: str | None, file: Path | None, given: dict[str, Any], anchor: Path | None) -> None:
+def _check_beside(files: dict[str, Any], given: dict[str, Any], anchor: Path | None) -> None:
     """Raises InputError if an option stands beside an existing run's configuration, which makes that choice itself."""
-    if arguments is not None and file is not None:
-        raise InputError("--megatron-args and --deepspeed are both given; allowed: one of them")
+    named = [name for name, file in files.items() if file is not None]
+    if len(named) > 1:
+        raise InputError(f"{named[0]} and {named[1]} are both given; allowed: one of them")
+    own = named == ["--deepspeed"]
     if anchor is not None:
         raise InputError("--anchor stands beside an existing run's configuration; allowed: with one layout's choices")
-    if arguments is not None and given["seq_len"] is not None:
-        raise InputError("--seq-len stands beside an existing run's configuration; change --seq-length there")
+    if not own and given["seq_len"] is not None:
+        raise InputError("--seq-len stands beside an existing run's configuration; change its sequence length there")
     free = {
         "attention",
         "seq_len",
         "cluster",
         "network",
         "framework",
-        *((*OF_PYTHON, *OF_AUTO) if file is not None else ()),
+        *((*OF_PYTHON, *OF_AUTO) if own else ()),
     }
     for name, value in given.items():
         choice = CHOICES.get(name)

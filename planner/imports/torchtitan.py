@@ -4,16 +4,19 @@ Its fields and their defaults: 0.2.2, config/job_config.py.
 """
 
 import re
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
 from planner.base.errors import LayoutError, one_line
 from planner.base.files import read_toml
+from planner.choices.choice import whole
 from planner.exporters.target import under
 from planner.exporters.torchtitan import CHECKPOINTING, NATIVE
 from planner.imports.megatron_stages import split_so
 from planner.imports.names import ignored
 from planner.imports.run import FORMATS, ExistingRun, Fields, stated_gradients
+from planner.models import with_seq_len
 from planner.question import one_layout
 from planner.schedules import get_schedule
 from planner.setup import Setup
@@ -22,9 +25,10 @@ from planner.step.legality import check_legal
 PIPELINE, PARTS = "parallelism.pipeline_parallel", "parallelism.module_fqns_per_model_part"
 
 
-def torchtitan_run(path: Path, profile: Setup, *, gpus: int) -> ExistingRun:
+def torchtitan_run(path: Path, profile: Setup, *, gpus: int, attention: str | None = None) -> ExistingRun:
     """The run that a job file of torchtitan describes. Raises as `planner.imports.deepspeed.deepspeed_run`."""
     config = Fields(path, read_toml(path), "a table")
+    profile = replace(profile, model=with_seq_len(profile.model, config.number("training.seq_len", 2048)))
     if config.one_of("compile.enable", (True, False), False) and profile.framework.name == "torchtitan":
         profile = under(profile, "torchtitan-compiled")
     copies, tp, cp, ep, pp = (
@@ -33,7 +37,7 @@ def torchtitan_run(path: Path, profile: Setup, *, gpus: int) -> ExistingRun:
     )  # fmt: skip
     etp = config.one_of("parallelism.expert_tensor_parallel_degree", (1, tp), 1)
     shard, beside = config.number("parallelism.data_parallel_shard_degree", -1, least=-1), copies * tp * cp * pp
-    dp = copies * (gpus // beside if shard < 0 else shard)
+    dp = copies * (whole("gpus", gpus) // beside if shard < 0 else shard)
     if dp * tp * cp * pp != gpus:
         raise LayoutError(f"{path}: data_parallel_shard_degree {dp // copies} * the rest's {beside} isn't {gpus} GPUs")
     theirs = config.one_of("parallelism.pipeline_parallel_schedule", NATIVE.values(), NATIVE["1f1b"])
@@ -50,6 +54,9 @@ def torchtitan_run(path: Path, profile: Setup, *, gpus: int) -> ExistingRun:
         raise LayoutError(f"{path}: {said} {micro} * {dp}; allowed: multiples, each of the next")
     if pp > 1 and batch > local * dp:
         notes.append(f"training.global_batch_size {batch}: {batch // local // dp} pipelines per step counted as one")
+    if config.get("activation_checkpoint.mode") == "memory_budget":
+        allowed = ", ".join(CHECKPOINTING)
+        raise config.wrong("activation_checkpoint.mode", f"{allowed}; what the compiler repeats itself isn't counted")
     mode = config.one_of("activation_checkpoint.mode", CHECKPOINTING, "selective")
     every = config.one_of("activation_checkpoint.selective_ac_option", ("op", *"12345678"), "2")
     some = max(min(stages) // int(every), 1) if mode == "selective" and every not in ("op", "1") else 0
@@ -68,6 +75,7 @@ def torchtitan_run(path: Path, profile: Setup, *, gpus: int) -> ExistingRun:
         global_batch=batch if batch > 0 else local * dp, virtual_stages=len(stages) // pp, sequence_parallel=tp > 1,
         zero=0 if dp * cp == copies else 3 if again else 2 if pp == 1 else 1, recompute=mode, recompute_layers=some,
         dp_replicate=1 if dp * cp == copies else copies, precision=precision, schedule=schedule.name,
+        attention=attention,
         offload_optimizer=config.one_of("training.enable_cpu_offload", (True, False), False),
         **stated_gradients(profile.framework, precision, "fp32", reduced),
     )  # fmt: skip

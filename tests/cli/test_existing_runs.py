@@ -112,6 +112,16 @@ def test_a_deepspeed_run_is_read(tmp_path):
     assert words.index("causal MFU") < words.index(f" {causal[1]} ") < words.index("the best")
 
 
+def test_a_torchtitan_run_is_read(tmp_path):
+    file = tmp_path / "job.toml"
+    file.write_text('[training]\nlocal_batch_size = 2\nseq_len = 4096\n[activation_checkpoint]\nmode = "full"\n')
+    done = planner("estimate", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "16", "--torchtitan", str(file))
+    assert done.returncode == 0, done.stderr
+    assert "llama3-8b on 16 GPUs of dgx-h100, batch 32 x 4096 tokens" in done.stdout
+    assert "dp 16 tp 1 pp 1 mb 2 zero 3 recompute full" in done.stdout
+    assert "Beside the best that torchtitan can run" in done.stdout
+
+
 def test_what_the_trainer_fills_in_comes_from_options(tmp_path):
     """The file of Hugging Face's own documentation."""
     file = tmp_path / "ds.json"
@@ -172,6 +182,12 @@ BAD = [
     (["--megatron-args", "--num-layers $N"], "planner runs no shell"),
     (["--deepspeed", "x.json"], "MODEL is missing; DeepSpeed's configuration has no model"),
     (["llama3-8b", "--deepspeed", "x.json"], "--gpus is missing"),
+    (["llama3-8b", "--deepspeed", "x.json", "--vocab", "8"], "--vocab is for an existing run, with --megatron-args"),
+    (["llama3-8b", "--torchtitan", "x.toml"], "--gpus is missing; torchtitan's job file doesn't say"),
+    (["--torchtitan", "x.toml"], "MODEL is missing; torchtitan's job file has no model: name it"),
+    (["llama3-8b", "--deepspeed", "x.json", "--torchtitan", "x.toml"], "--deepspeed and --torchtitan are both given"),
+    (["llama3-8b", "--torchtitan", "x.toml", "--zero", "2"], "--zero stands beside an existing run's configuration"),
+    (["llama3-8b", "--torchtitan", "x.toml", "--seq-len", "2k"], "--seq-len stands beside an existing run's"),
     (["llama3-8b", "--deepspeed", "x.json", "--gpus", "8"], "x.json: can't be read"),
 ]
 

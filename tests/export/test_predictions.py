@@ -6,7 +6,7 @@ import re
 import pytest
 
 from planner import Cluster, Model, estimate, recommend
-from planner.api.existing_run import review_deepspeed, review_megatron
+from planner.api.existing_run import review_file, review_megatron
 from planner.base.files import shipped_folder
 from planner.base.units import format_seconds
 from planner.calibration.anchor import anchor
@@ -137,7 +137,7 @@ def test_what_is_exported_and_read_back_has_the_same_estimate(cluster, profile, 
     python = {"model": "gpt2-medium", "seq_len": None, "pp": row["pp"], "ep": 1, "recompute": row["recompute"]}
     runs = {
         "megatron": review_megatron((tmp_path / "launch.sh").read_text(), cluster, model=None, vocab=None, **own),
-        "deepspeed": review_deepspeed(tmp_path / "ds.json", cluster, **own, **python),
+        "deepspeed": review_file("deepspeed", tmp_path / "ds.json", cluster, **own, **python),
     }
     for to, name in (("megatron", "launch.sh"), ("deepspeed", "ds.json")):
         record, (named, seconds) = runs[to].record, told((tmp_path / name).read_text())

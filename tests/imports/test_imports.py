@@ -894,7 +894,8 @@ name = "AdamW"
         ("[parallelism]\npipeline_parallel_first_stage_less_layers = 10000000\npipeline_parallel_degree = 2\n"
          "pipeline_parallel_layers_per_stage = 1", "stages of 1; allowed"),
         ("[parallelism]\nexpert_parallel_degree = 2\nexpert_tensor_parallel_degree = 4", "is 4; allowed: 1, 1"),
-        ('[activation_checkpoint]\nmode = "memory_budget"', "mode is 'memory_budget'; allowed: none, selective, full"),
+        ('[activation_checkpoint]\nmode = "memory_budget"',
+         "is 'memory_budget'; allowed: none, selective, full; what the compiler repeats itself isn't counted"),
         ("[activation_checkpoint]\nselective_ac_option = 2", "selective_ac_option is 2; allowed: op, 1, 2, 3"),
         ("[training]\nglobal_batch_size = 100", "global_batch_size 100, local_batch_size 8 * 16 replicas"),
         ("[training]\nglobal_batch_size = 0", "global_batch_size 0, local_batch_size 8 * 16 replicas"),
