@@ -65,12 +65,7 @@ def command(
         with o.working("searching what else it could run"):
             known = place.names() | {"model": model, "gpus": gpus, "attention": choices["attention"]}
             if deepspeed is not None:
-                source = context.get_parameter_source
-                given = {name for name in context.params if getattr(source(name), "name", "") == "COMMANDLINE"}
-                said = {name: x if name in given else None for name, x in (choices | vars(size)).items()}
-                filled = {name: said[name] for name in OF_AUTO}
-                python = {name: choices[name] for name in OF_PYTHON} | {"optimizer": said["optimizer"]}
-                known |= {"seq_len": place.seq_len, "filled": filled} | python
+                known |= {"seq_len": place.seq_len} | _beside_json(context, choices | vars(size))
                 answer: Shown = review_file("deepspeed", deepspeed, **known)
             elif torchtitan is not None:
                 answer = review_file("torchtitan-toml", torchtitan, **known)
@@ -86,6 +81,15 @@ def command(
     if save is not None:
         write_text(save, answer.to_json() + "\n")
     out.show(answer)
+
+
+def _beside_json(context: typer.Context, choices: dict[str, Any]) -> dict[str, Any]:
+    """What stands beside DeepSpeed's JSON: what it can't say, and what fills its "auto", None where it isn't given."""
+    source = context.get_parameter_source
+    given = {name for name in context.params if getattr(source(name), "name", "") == "COMMANDLINE"}
+    said = {name: x if name in given else None for name, x in choices.items()}
+    python = {name: choices[name] for name in OF_PYTHON} | {"optimizer": said["optimizer"]}
+    return python | {"filled": {name: said[name] for name in OF_AUTO}}
 
 
 def _check_beside(files: dict[str, Any], given: dict[str, Any], anchor: Path | None) -> None:

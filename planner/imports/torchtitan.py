@@ -54,17 +54,7 @@ def torchtitan_run(path: Path, profile: Setup, *, gpus: int, attention: str | No
         raise LayoutError(f"{path}: {said} {micro} * {dp}; allowed: multiples, each of the next")
     if pp > 1 and batch > local * dp:
         notes.append(f"training.global_batch_size {batch}: {batch // local // dp} pipelines per step counted as one")
-    if config.get("activation_checkpoint.mode") == "memory_budget":
-        allowed = ", ".join(CHECKPOINTING)
-        raise config.wrong("activation_checkpoint.mode", f"{allowed}; what the compiler repeats itself isn't counted")
-    mode = config.one_of("activation_checkpoint.mode", CHECKPOINTING, "selective")
-    every = config.one_of("activation_checkpoint.selective_ac_option", ("op", *"12345678"), "2")
-    some = max(min(stages) // int(every), 1) if mode == "selective" and every not in ("op", "1") else 0
-    if mode == "selective" and every != "op":
-        mode, some = "full", 0 if len(stages) > pp else some
-        notes.append(
-            f"selective_ac_option {every}: counted as {some or 'all'} layers of each stage, recomputed in full"
-        )
+    mode, some = _recomputed(config, stages, pp, notes)
     precision, reduced = (
         FORMATS[config.one_of(f"training.mixed_precision_{of}", ("bfloat16", "float32"), usual)]
         for of, usual in (("param", "bfloat16"), ("reduce", "float32"))
@@ -88,6 +78,20 @@ def torchtitan_run(path: Path, profile: Setup, *, gpus: int, attention: str | No
         title="torchtitan", setup=profile, layouts=layouts, profile=profile, switches={}, notes=tuple(notes),
         unknown=tuple(one_line(x) for x in names if x not in {*config.read, *no_matter}), ignored=0,
     )  # fmt: skip
+
+
+def _recomputed(config: Fields, stages: list[int], pp: int, notes: list[str]) -> tuple[str, int]:
+    """The mode of recomputation, and of how many layers of each stage (0: all)."""
+    if config.get("activation_checkpoint.mode") == "memory_budget":
+        allowed = ", ".join(CHECKPOINTING)
+        raise config.wrong("activation_checkpoint.mode", f"{allowed}; what the compiler repeats itself isn't counted")
+    mode = config.one_of("activation_checkpoint.mode", CHECKPOINTING, "selective")
+    every = config.one_of("activation_checkpoint.selective_ac_option", ("op", *"12345678"), "2")
+    if mode != "selective" or every == "op":
+        return mode, 0
+    some = 0 if len(stages) > pp or every == "1" else max(min(stages) // int(every), 1)
+    notes.append(f"selective_ac_option {every}: counted as {some or 'all'} layers of each stage, recomputed in full")
+    return "full", some
 
 
 def _stages(config: Fields, layers: int, pp: int, chunks: int) -> list[int]:
