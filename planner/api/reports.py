@@ -18,7 +18,7 @@ from planner.base.files import write_text
 from planner.exporters.plan_export import TARGETS, export_plan
 from planner.report.plan_report import Curve, PlanReport, shown_layouts
 from planner.report.tables import question_title
-from planner.search import Fixed, Recommendation
+from planner.search import Recommendation
 from planner.search.scan import sample
 from planner.setup import Setup
 from planner.step.timeline.many import simulate_each
@@ -110,11 +110,14 @@ def simulate_shown(setup: Setup, found: Recommendation) -> dict[int, StepSimulat
 
 
 def shortest_times(setup: Setup, found: Recommendation, aim: Goal) -> Curve:
-    """The shortest training times on up to `MORE_GPUS` times the accelerators asked for, as the cluster allows."""
+    """The shortest training times on up to `MORE_GPUS` times the accelerators asked for, as the cluster allows.
+
+    What the framework runs and what is settled holds there too, but for the replicas.
+    """
     request, curve = found.request, _training(setup, found, aim)
     most = min(setup.cluster.max_gpus or MOST_GPUS, MOST_GPUS, max(MORE_GPUS * request.gpus, LEAST_GPUS))
     try:
-        free = replace(request, fixed=Fixed())
+        free = replace(request, fixed=replace(request.fixed, dp=None))
         fastest = plan_fastest(curve.case, strategy("3d"), free, max_gpus=most)
     except LayoutError as error:
         return replace(curve, none=str(error))

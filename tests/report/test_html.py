@@ -10,13 +10,14 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from planner.api.recommended import search_plan
+from planner.api.recommended import recommend, search_plan
 from planner.api.reports import gather_report
 from planner.question import load_setup
 from planner.report.html.page import html_page, script_json
 from planner.report.html.record import report_record
 from planner.report.html.timelines import timeline_record
 from planner.report.plan_report import shown_layouts
+from planner.training_time.goal import goal
 
 
 class Elements(HTMLParser):
@@ -175,3 +176,11 @@ def test_the_first_card_says_what_it_runs_on_and_its_chance(report):
     assert record["runs_on"][0] == "16 GPUs"
     assert "2 nodes of 8" in record["runs_on"][1]
     assert all(layout["fits_in"].endswith("%") for layout in record["layouts"])
+
+
+def test_the_curve_of_shortest_times_keeps_to_the_framework_and_to_what_is_settled():
+    """torchtitan has neither sequence slices nor one stage layer by layer; cp and two tensor ranks are ruled out."""
+    plan = recommend("llama3-8b", "dgx-h100", gpus=16, batch=64, framework="torchtitan", dp=8, exclude=["cp", "tp=2"])
+    points = report_record(gather_report(plan, command="x", aim=goal(plan.setup.model)))["curve"]["by_gpus"]
+    assert len({p["gpus"] for p in points}) > 5
+    assert not [p["text"] for p in points if re.search(r" k \d| layered|zb-| cp \d| tp 2 ", p["text"])]

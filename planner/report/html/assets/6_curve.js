@@ -103,7 +103,7 @@ function curve() {
     el("h3", "The shortest time"),
     el(
       "p.lead",
-      `${days(last.days)} on ${thousands(last.gpus)} GPUs, with the best batch and layout for each number of GPUs; failures and checkpoints counted. ${KNEE ? "Beyond the knee more GPUs save little." : "More GPUs would still save much: the search ended there."}`,
+      `${days(last.days)} on ${thousands(last.gpus)} GPUs, with the best batch and layout for each number of GPUs; failures and checkpoints counted, and the more tokens that a larger batch takes. ${KNEE ? "Beyond the knee more GPUs save little." : "More GPUs would still save much: the search ended there."}`,
     ),
     el("div", { id: "curve-chart", class: "chart" }),
     folded("As a table", scrolling(table(columns, points))),
