@@ -16,6 +16,7 @@ from planner.hardware import load_link
 from planner.question import batch_or_usual, largest_question, whole
 from planner.report.largest import draw_largest, largest_record, largest_view
 from planner.report.network import draw_network, network_record, network_view
+from planner.setup import Setup
 from planner.step.timeline.timed import timed_estimate
 from planner.training_time.assumptions import assume
 from planner.training_time.largest import COMPUTES, plan_largest
@@ -49,7 +50,11 @@ def largest(
     if not kinds:
         raise InputError("experts is empty; allowed: at least one number of experts, 0 for dense models")
     record = largest_record(kinds)
-    return Answer("", record, largest_view(record), partial(draw_largest, record))
+    q, best = next(((q, found.best) for q, found in kinds if found.best is not None), (kinds[0][0], None))
+    if best is None or best.estimate is None:
+        return Answer("", record, largest_view(record), partial(draw_largest, record))
+    one = LayoutEstimate(Setup(best.model, q.cluster, q.framework), best.estimate, 0)
+    return closed("", record, largest_view(record), draw_largest, one)
 
 
 def _is_given(name: str, value: Any) -> bool:

@@ -10,7 +10,7 @@ from planner.models import counts
 from planner.report.plain_table import View, bold, plain_table, stacked
 from planner.report.plots import SERIES, figure_of
 from planner.report.tables import layout_text
-from planner.report.training import assumptions_record, count_text, finite
+from planner.report.training import assumption_lines, assumptions_record, count_text, finite
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,7 +42,8 @@ def _training(q: LargestQuestion, t: LargestTraining) -> dict[str, Any]:
     record: dict[str, Any] = {
         "flop": t.flop, "layers": int(t.model.num_layers), "hidden": int(t.model.hidden),
         "parameters": float(counts.total_params(t.model)), "tokens": t.goal.target.tokens,
-        "critical_batch": t.goal.critical / t.model.seq_len, "shortest_days": finite(t.shortest_s / DAY), "gpus": None,
+        "critical_batch": t.goal.critical / t.model.seq_len, "extrapolations": list(t.goal.warnings),
+        "shortest_days": finite(t.shortest_s / DAY), "gpus": None,
     }  # fmt: skip
     if t.run is None or t.estimate is None or t.binding is None:
         return record
@@ -67,9 +68,10 @@ def largest_view(r: Mapping[str, Any]) -> View:
         lines += [bold(_answer(r, kind)), *_said(r, kind), "", _curve(kind), ""]
     lines.append(
         "what binds: what saves most time where it is twice as good, by 2 % or more, with no more GPUs; "
-        "utilisation: the FLOP, 6 for each parameter and token, over what the GPUs could do in the days"
+        "utilisation: the FLOP, 6 for each token and parameter that it meets, over the peak of the GPUs in all the "
+        "days, failures included"
     )
-    return stacked(*lines)
+    return stacked(*lines, "", assumption_lines(r["assumptions"]))
 
 
 def _answer(r: Mapping[str, Any], kind: Mapping[str, Any]) -> str:
@@ -93,6 +95,7 @@ def _said(r: Mapping[str, Any], kind: Mapping[str, Any]) -> list[str]:
         f"{count_text(best['tokens'])} tokens; batch {best['global_batch']:,}, critical "
         f"{best['critical_batch']:,.0f} by {r['critical_batch_law']}"
     ]
+    lines += [f"  careful: {text}" for text in best["extrapolations"]]
     tried = [t for t in kind["curve"] if t["gpus"] is None]
     if kind["limit"]:
         lines.append(f"  a larger one takes more than the {kind['limit']} asked for")

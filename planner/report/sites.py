@@ -81,7 +81,7 @@ def sites_view(case: SitesCase, r: Mapping[str, Any]) -> View:
         )  # fmt: skip
     return stacked(
         bold(head), "", table, "", bold("Law"), *_laws(case, r), "",
-        bold("Assumed"), *_assumed(case, r), "", assumption_lines(case.assumptions),
+        bold("Assumed"), *_assumed(case, r), "", assumption_lines(assumptions_record(case.assumptions)),
     )  # fmt: skip
 
 

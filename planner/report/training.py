@@ -123,10 +123,12 @@ def goal_lines(case: TrainingCase) -> list[str]:
     return lines + [f"  careful: {w}" for w in case.warnings]
 
 
-def assumption_lines(assumptions: Assumptions) -> View:
-    """A table of the figures behind the time."""
-    figures = assumptions.figures.values()
-    rows = ((a.option, "-" if a.value is None else f"{a.value:,.6g}", a.unit, a.source) for a in figures)
+def assumption_lines(assumptions: Mapping[str, Mapping[str, Any]]) -> View:
+    """A table of the figures behind the time, from their record."""
+    rows = (
+        (a["option"], "-" if a["value"] is None else f"{a['value']:,.6g}", a["unit"], a["source"])
+        for a in assumptions.values()
+    )
     return plain_table("assumed", "value", "unit", "source", numbers=(1,), rows=rows)
 
 
@@ -174,7 +176,7 @@ def time_view(plan: TrainingPlan, factors: Factors = None) -> View:
         bold("Laws"),
         *goal_lines(plan.case),
         "",
-        assumption_lines(assumptions),
+        assumption_lines(assumptions_record(assumptions)),
     ]
     return stacked(*lines)
 

@@ -150,3 +150,21 @@ def test_the_picture_draws_every_kind(tmp_path, few):
     assert "dense models" in text
     assert "mixtures of 16 experts" in text
     assert np.isfinite(few["months"])
+
+
+def test_the_answer_says_what_it_assumes_and_where_its_laws_are_stretched():
+    answer = largest("dgx-h100", months=1, gpus=32, experts=[64], given={"mtbf_hours": 1e12})
+    record, text = answer.to_dict(), repr(answer)
+    best = record["kinds"][0]["largest"]
+    assert "the laws were fitted to dense models" in best["extrapolations"][-1]
+    for said in best["extrapolations"]:
+        assert f"  careful: {said}" in text
+    assert "--mtbf-hours" in text
+    assert record["assumed"][0] == "8,192 tokens per sequence"
+    assert f"How accurate: {record['accuracy']}" in " ".join(text.split())
+    # What a token meets of the experts, times six, over the peak of all the days.
+    met = best["flop"] / 6 / best["tokens"]
+    assert met < 0.3 * best["parameters"]
+    peak = 989.4e12 * best["gpus"] * best["days"] * 86400
+    assert best["utilisation"] == pytest.approx(6 * met * best["tokens"] / peak, rel=0.01)
+    assert "6 for each token and parameter that it meets" in " ".join(text.split())
