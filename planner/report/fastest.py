@@ -123,7 +123,7 @@ def fastest_view(found: Fastest, case: TrainingCase) -> View:
         bold("Laws"),
         *training.goal_lines(case),
         "",
-        training.assumption_lines(case.assumptions),
+        training.assumption_lines(training.assumptions_record(case.assumptions)),
     )
 
 
@@ -155,7 +155,9 @@ def sensitivity_record(found: Sensitivity) -> dict[str, Any]:
 
 
 def _share(value: float | None) -> str:
-    return "-" if value is None or np.isnan(value) else f"{value:+.1%}"
+    if value is None or np.isnan(value):
+        return "-"
+    return "never ends" if np.isinf(value) else f"{value:+.1%}"
 
 
 def sensitivity_view(found: Sensitivity) -> View:
@@ -170,7 +172,10 @@ def sensitivity_view(found: Sensitivity) -> View:
             o.name, o.link, f"{o.intensity:,.0f}", f"{o.threshold:,.0f}", f"{o.intensity / o.threshold:.2f}",
             format_seconds(o.exposed_s),
         )  # fmt: skip
+    endless = all(np.isnan(e.training) for e in found.effects)
+    never = "  It never ends: failures leave less than a thousandth of the time to train; fewer GPUs fail less often."
     return stacked(
+        *([never, ""] if endless else []),
         bold("What would help"),
         effects,
         "  step, training: elasticity, per cent of that time for one per cent of the quantity (training: failures and "

@@ -32,6 +32,7 @@ NEAR_BEST = 0.02  # few choices are tried at first, which tells sizes of job apa
 SIZES_NEAR_BEST = 4
 WITHOUT_PIPELINE = "a pipeline without its bubble"  # what binds where a layout has none, but one near it would gain
 WORTH_SAYING = 0.02  # a constraint whose relaxation gains less does not bind
+NEVER = 1e12  # times the hours between failures
 MOST_BATCH = 4.0  # times McCandlish et al.'s scale: beyond, five times the samples
 
 
@@ -148,12 +149,18 @@ def plan_fastest(
     if max_cost is not None and not max_cost > 0:
         raise InputError(f"max-cost is {max_cost:g}; allowed: above 0")
     request = replace(request, fixed=plan.within(request.fixed))
-    tried, looked = explored(q, request, job_bounds(q.setup.model, q.goal, max_gpus))
+    sizes = job_bounds(q.setup.model, q.goal, max_gpus)
+    tried, looked = explored(q, request, sizes)
     if tried is None:
-        raise _nothing(q, plan, max_gpus, None)
+        calm, _ = explored(q.with_assumption("mtbf_hours", NEVER), request, sizes)
+        why = "what is legal does not fit in memory; give more GPUs"
+        often = "it fails too often to end; give a longer --mtbf-hours, or less --restart-minutes"
+        raise _nothing(q, plan, max_gpus, why if calm is None else often)
     wall = wall_within(q, tried, max_cost)
     if not np.isfinite(wall).any():
-        raise _nothing(q, plan, max_gpus, max_cost)
+        price = _price(q.runs(tried.step_time_s, tried.layouts))
+        least = float(price[np.isfinite(wall_within(q, tried, None))].min())
+        raise _nothing(q, plan, max_gpus, f"max-cost is {max_cost:,.0f} USD; allowed: about {least:,.0f} or more")
     gpus, price = tried.layouts.gpus, _price(q.runs(tried.step_time_s, tried.layouts))
     fronts = [_thinned(pareto_front(x, wall), x, n) for x, n in ((gpus, points), (price, points // 2))]
     chosen = np.unique(np.concatenate([*fronts, _near_best(tried.layouts, wall)]))
@@ -171,15 +178,10 @@ def plan_fastest(
     )  # fmt: skip
 
 
-def _nothing(q: TrainingCase, plan: Strategy, max_gpus: int, max_cost: float | None) -> LayoutError:
+def _nothing(q: TrainingCase, plan: Strategy, max_gpus: int, why: str) -> LayoutError:
     """The error where no candidate is left."""
-    model, cluster = q.setup.model, q.setup.cluster
-    money = "" if max_cost is None else f" for {max_cost:,.0f} USD"
-    return LayoutError(
-        f"nothing trains {model.name} on at most {max_gpus} GPUs of {cluster.name} by {plan.name}{money}: what is "
-        f"legal does not fit{', costs more' if money else ''} or fails too often to end; "
-        f"give more GPUs{' or money' if money else ''}"
-    )
+    where = f"{max_gpus:,} GPUs of {q.setup.cluster.name} by {plan.name}"
+    return LayoutError(f"nothing trains {q.setup.model.name} on at most {where}: {why}")
 
 
 def explored(q: TrainingCase, request: Request, sizes: JobSizes) -> tuple[Estimate | None, int]:

@@ -70,10 +70,10 @@ class Effect:
     """The effect of a quantity on the time.
 
     elasticity: of the layout's step time, training: of the training's, failures and checkpoints counted; both NaN for
-    quantities that only change in whole steps. twofold: the share by which twice as much (half of a latency or restart)
-    shortens the training, the layout as it is; replanned: the same of the fastest among the search's rivals, then and
-    now, or of the layout as it is where that gains more. Training counts steps, too: a larger batch takes fewer, and
-    more samples.
+    quantities that only change in whole steps, and where the training never ends. twofold: the share by which twice as
+    much (half of a latency or restart) shortens the training, the layout as it is; replanned: the same of the fastest
+    among the search's rivals, then and now, or of the layout as it is where that gains more. Training counts steps,
+    too: a larger batch takes fewer, and more samples.
     """
 
     name: str
@@ -116,8 +116,17 @@ def _rivals(found: Recommendation, cluster: Cluster) -> Layouts:
 
 
 def _slope(up: float, down: float) -> float:
-    """The central difference of the logarithm of a time whose quantity is a step more, and less."""
+    """The central difference of the logarithm of a time, its quantity a step more and less; NaN if it never ends."""
+    if not np.isfinite([up, down]).all():
+        return float("nan")
     return float((np.log(up) - np.log(down)) / (2.0 * np.log1p(STEP))) + 0.0
+
+
+def _saved(then: float, now: float) -> float:
+    """The share of the time now that is saved; all of an endless one that then ends, NaN where it doesn't."""
+    if now == np.inf:
+        return 1.0 if then < np.inf else np.nan
+    return 1.0 - then / now
 
 
 def _hardware(q: TrainingCase, found: Recommendation) -> list[Effect]:
@@ -146,14 +155,14 @@ def _hardware(q: TrainingCase, found: Recommendation) -> list[Effect]:
         up, down = (step(change(q.setup.cluster, f), one).step_time_s for f in (1 + STEP, 1 / (1 + STEP)))
         whole = name == "node size"
         kept, replanned = best_and_fastest(change(q.setup.cluster, 0.5 if name in COSTS else 2.0))
-        twofold = 1.0 - kept / base
+        twofold = _saved(kept, base)
         out.append(
             Effect(
                 name=name,
                 elasticity=np.nan if whole else _slope(float(up[0]), float(down[0])),
                 training=np.nan if whole else _slope(float(wall(up, one)[0]), float(wall(down, one)[0])),
                 twofold=twofold,
-                replanned=max(twofold, 1.0 - replanned / quickest),
+                replanned=max(twofold, _saved(replanned, quickest)),
             )
         )
     return out
@@ -171,7 +180,7 @@ def _failures(q: TrainingCase, found: Recommendation) -> list[Effect]:
     for name, figure in FAILURES.items():
         twice = wall(figure, 0.5 if name in COSTS else 2.0)
         slope = _slope(wall(figure, 1 + STEP), wall(figure, 1 / (1 + STEP)))
-        saved = 1.0 - twice / wall(figure, 1.0)
+        saved = _saved(twice, wall(figure, 1.0))
         out.append(Effect(name=name, elasticity=0.0, training=slope, twofold=saved, replanned=None))
     return out
 
@@ -187,12 +196,11 @@ def _layout(q: TrainingCase, found: Recommendation) -> list[Effect]:
         ("GPUs, by replicas", replace(best, dp=2 * best.dp)),
         ("GPUs and batch, by replicas", replace(best, dp=2 * best.dp, global_batch=double)),
     ):
-        ratio = np.nan
+        saved = np.nan
         if legal(q.setup.model, q.setup.cluster, layouts)[0]:
             result = estimate_all(q.setup, layouts)
-            ratio = float(q.runs(result.step_time_s, layouts).wall_s[0]) / base
-            ratio = ratio if result.fits[0] else np.nan
-        out.append(Effect(name=name, elasticity=np.nan, training=np.nan, twofold=1.0 - ratio, replanned=None))
+            saved = _saved(float(q.runs(result.step_time_s, layouts).wall_s[0]), base) if result.fits[0] else np.nan
+        out.append(Effect(name=name, elasticity=np.nan, training=np.nan, twofold=saved, replanned=None))
     return out
 
 

@@ -38,7 +38,7 @@ def test_python_takes_the_same(monkeypatch):
     def asked(*_, **arguments):
         raise InputError(f"batch {arguments['batch']}")
 
-    monkeypatch.setattr("planner.api.limits.search_request", asked)
+    monkeypatch.setattr("planner.api.limits.held_request", asked)
     with pytest.raises(InputError, match="batch 576"):
         planner.network("llama3-8b", "dgx-h100", gpus=24)
 
@@ -75,7 +75,8 @@ def test_sites_have_gpus(sites):
     ("words", "said"),
     [
         ("sites gpt2 h100 --sites 2x8 --global-batch 64", "none ends, for failures leave too little time to train"),
-        ("fastest gpt2 h100 --strategies data --max-gpus 8", "fails too often to end"),
+        ("fastest gpt2 h100 --strategies data --max-gpus 8", "fails too often to end; give a longer --mtbf-hours"),
+        ("explain gpt2 h100 16 --global-batch 64", "It never ends: failures leave less than a thousandth of the time"),
     ],
 )
 def test_where_failures_let_nothing_end_that_is_the_reason(words, said):

@@ -228,7 +228,7 @@ def test_refusals(fastest):
         fastest("x-160", CLUSTER, 64)
     with pytest.raises(InputError, match="give --price"):
         fastest("llama-7b", CLUSTER, 64, max_cost=10.0)
-    with pytest.raises(LayoutError, match="or money"):
+    with pytest.raises(LayoutError, match=r"max-cost is 1 USD; allowed: about [1-9][0-9,]+ or more"):
         fastest("llama-7b", CLUSTER, 64, given={"price_usd_per_hour": 2.0}, max_cost=1.0)
     with pytest.raises(InputError, match="up to the"):
         fastest("llama-7b", "selene", 100_000)

@@ -128,3 +128,21 @@ def test_a_faster_network_shortens_what_it_bounds():
     slow = estimate(Setup(model, cluster, framework), layouts).step_time_s[0]
     network = replace(cluster.network, bandwidth_bytes_per_s=8 * cluster.network.bandwidth_bytes_per_s)
     assert estimate(Setup(model, replace(cluster, network=network), framework), layouts).step_time_s[0] < slow
+
+
+def test_of_a_training_that_never_ends_nothing_is_a_number_that_it_is_not():
+    """With a failure every two minutes it never ends; with one every four it does: all is saved."""
+    model, cluster = load_model("gpt3-13b"), load_cluster("dgx-a100-80gb")
+    setup = Setup(model, cluster, load_framework(cluster.framework))
+    best = recommend(
+        setup, gpus=128, global_batch=512, precision=default_precision(cluster), attention=default_attention(cluster),
+        fixed=Fixed(tp=(4,), pp=(4,)), top=1, rivals=4,
+    )  # fmt: skip
+    hours = 128 * 2 / 60  # of a GPU; restarts take 15 minutes
+    q = TrainingCase(setup=setup, goal=goal(model), assumptions=assume(cluster, {"mtbf_hours": hours}))
+    effects = {e.name: e for e in sensitivity(q, best).effects}
+    one = best.estimate.take(best.best[:1])
+    assert math.isinf(q.runs(one.step_time_s, one.layouts).wall_s[0])
+    assert effects["time between failures"].twofold == 1.0
+    assert math.isnan(effects["matrix peak"].twofold)
+    assert all(math.isnan(e.training) for e in effects.values())
