@@ -46,9 +46,9 @@ def time(
 ) -> Answer:  # fmt: skip
     """Days, steps, money and energy of a training with the recommended layout, failures included.
 
-    batch: sequences per step; None is one near the critical batch. choices: `tokens` or `loss`, the laws `loss_law`,
-    `batch_law`, `rule`, `critical_batch`; and what the search may choose from, as of `planner.recommend`. given:
-    assumptions by name, such as price_usd_per_hour.
+    batch: sequences per step; None is one near the critical batch, for a loss what trains soonest. choices: `tokens` or
+    `loss`, the laws `loss_law`, `batch_law`, `rule`, `critical_batch`; and what the search may choose from, as of
+    `planner.recommend`. given: assumptions by name, such as price_usd_per_hour.
 
     Raises:
         InputError, UnknownNameError: A value is out of range or of another kind, or a name is unknown.

@@ -28,7 +28,7 @@ from planner.training_time.fewest import fewest
 from planner.training_time.goal import Goal
 from planner.training_time.joint import Strategy
 from planner.training_time.sensitivity import RIVALS, sensitivity
-from planner.training_time.time import TrainingPlan, plan_time
+from planner.training_time.time import TrainingPlan, faster_on_fewer, plan_time
 from planner.training_time.training import TrainingCase
 
 MOST_GPUS = 100_000
@@ -49,10 +49,11 @@ def training_time(
     """
     case, request = _case(setup, goal, given, **choices)
     plan = plan_time(case, request, gpus=gpus, batch=batch, exact_tokens=exact_tokens)
+    fewer = faster_on_fewer(plan, request, batch=batch, exact_tokens=exact_tokens)
     one, factors = _factors(plan)
-    record = question_record(case.setup, gpus) | time_record(plan, factors)
+    record = question_record(case.setup, gpus) | time_record(plan, factors, fewer)
     title = f"{setup.model.name} on {gpus_text(gpus)} of {setup.cluster.name}"
-    return closed(title, record, time_view(plan, factors), partial(plots.draw_time, title), one)
+    return closed(title, record, time_view(plan, factors, fewer), partial(plots.draw_time, title), one)
 
 
 def _case(setup: Setup, goal: Goal, given: Given, **choices: Any) -> tuple[TrainingCase, Request]:

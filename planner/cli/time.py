@@ -19,7 +19,12 @@ def command(
     aim: a.Aim,
     batch: Annotated[
         int | None,
-        o.in_group(o.QUESTION, "Sequences per step; else near the critical batch.", "--global-batch", "--batch"),
+        o.in_group(
+            o.QUESTION,
+            "Sequences per step; else near the critical batch, for a loss what trains soonest.",
+            "--global-batch",
+            "--batch",
+        ),
     ] = None,
     batch_tokens: o.BatchTokens = None,
     anchor: o.Anchor = None,

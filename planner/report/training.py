@@ -91,12 +91,13 @@ def run_record(plan: TrainingPlan, factors: Factors = None) -> dict[str, Any]:
     }
 
 
-def time_record(plan: TrainingPlan, factors: Factors = None) -> dict[str, Any]:
-    """A training time with its goal, layout and assumptions."""
+def time_record(plan: TrainingPlan, factors: Factors = None, fewer: TrainingPlan | None = None) -> dict[str, Any]:
+    """A training time with its goal, layout and assumptions; fewer: a shorter one on fewer accelerators, if any."""
     case = plan.case
     return {
         "goal": goal_record(case),
         "run": run_record(plan, factors),
+        "faster_on_fewer": None if fewer is None else taken_by(fewer.run),
         "layout": estimate_record(plan.found.estimate, plan.best, case.setup.cluster),
         "assumptions": assumptions_record(case.assumptions),
     }
@@ -141,13 +142,16 @@ def _interval_lines(run: TrainingTime, factors: Factors) -> list[str]:
     return [text + (f", {count_text(money[0])} to {count_text(money[1])} USD" if math.isfinite(money[0]) else "")]
 
 
-def time_view(plan: TrainingPlan, factors: Factors = None) -> View:
-    """The time first, then what it is made of, the layout, the laws and every assumption."""
+def time_view(plan: TrainingPlan, factors: Factors = None, fewer: TrainingPlan | None = None) -> View:
+    """The time first, then what it is made of, the layout, the laws and every assumption; fewer: as `time_record`'s."""
     assumptions, model, cluster = plan.case.assumptions, plan.case.setup.model, plan.case.setup.cluster
     run, result, i = plan.run, plan.found.estimate, plan.best
     never = "never ends: failures leave less than a thousandth of the time to train"
     ends = f"takes {format_seconds(float(run.wall_s[0]))}" if math.isfinite(plan.days) else never
     lines: list[View] = [bold(f"Training {ends}"), *_interval_lines(run, factors)]
+    if fewer is not None:
+        sooner = format_seconds(float(fewer.run.wall_s[0]))
+        lines.append(f"  {gpus_text(fewer.gpus)} take {sooner}: {plan.gpus:,} divide poorly into ranks")
     energy = float(run.energy_j[0]) / KWH / 1000
     interval = float(run.interval_s[0])
     hours = float(run.mtbf_s[0]) / HOUR

@@ -14,6 +14,9 @@ from planner.search.request import Request
 from planner.training_time.goal import Goal
 from planner.training_time.training import TrainingCase
 
+WHOLE = 4
+"""Nodes of which a job is a multiple, where its number of GPUs divides well."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
@@ -80,14 +83,52 @@ def plan_time(
 ) -> TrainingPlan:
     """Training time with the recommended layout. request: what its search is, whatever its size.
 
-    batch: sequences, or None for one near the critical batch; exact_tokens: the goal's tokens are processed as they
-    are, whatever the batch, rather than as many more as its overhead asks for.
+    batch: sequences, or None for one near the critical batch, of whose halves that one is taken where smaller ones need
+    fewer tokens which trains soonest; exact_tokens: the goal's tokens are processed as they are, whatever the batch,
+    rather than as many more as its overhead asks for.
 
     Raises InputError or LayoutError if numbers are out of range, nothing is legal, or nothing that is fits in memory.
     """
+    goal, length = case.goal, int(case.setup.model.seq_len)
+    size, origin = _batch(goal, length, gpus, batch)
+    plan = _plan_of(case, request, gpus, size, origin, exact_tokens)
+    while batch is None and not exact_tokens and goal.rule == "overhead":
+        less = default_batch(plan.batch / 2.0, gpus)
+        said = f"which trains sooner than one near the critical batch of {goal.critical / length:,.0f} sequences"
+        try:
+            other = _plan_of(case, request, gpus, less, said, exact_tokens)
+        except LayoutError:
+            break
+        if other.run.wall_s[0] >= plan.run.wall_s[0]:
+            break
+        plan = other
+    return plan
+
+
+def faster_on_fewer(
+    plan: TrainingPlan, request: Request, *, batch: int | None, exact_tokens: bool
+) -> TrainingPlan | None:
+    """The same training on the next lower multiple of `WHOLE` nodes, if its steps take less there.
+
+    A number that divides poorly leaves few layouts. Other arguments as of `plan_time`.
+    """
+    unit = WHOLE * plan.case.setup.cluster.gpus_per_node
+    fewer = plan.gpus // unit * unit
+    if not 0 < fewer < plan.gpus:
+        return None
+    try:
+        other = plan_time(plan.case, request, gpus=fewer, batch=batch, exact_tokens=exact_tokens)
+    except LayoutError:
+        return None
+    return other if other.run.busy_s[0] < plan.run.busy_s[0] else None
+
+
+def _plan_of(
+    case: TrainingCase, request: Request, gpus: int, batch: int, origin: str, exact_tokens: bool
+) -> TrainingPlan:
+    """Training time with the layout recommended for a batch. Raises as `plan_time`."""
     setup, goal = case.setup, case.goal
     model = setup.model
-    batch, origin = _batch(goal, int(model.seq_len), gpus, batch)
     if exact_tokens and goal.target.tokens < (least := batch * int(model.seq_len)):
         raise InputError(
             f"tokens is {goal.target.tokens:,.0f}; allowed: from one batch on, {batch:,} sequences of "

@@ -228,7 +228,7 @@ BAD = [
     ([*FAST[:-1], "0"], "max-gpus is 0"),
     ([*FAST[:-1], "1"], "more GPUs"),
     ([*FAST, "--max-cost", "10"], "--price"),
-    ([*FAST, "--max-cost", "1", "--price", "2"], "or money"),
+    ([*FAST, "--max-cost", "1", "--price", "2"], "max-cost is 1 USD; allowed: about "),
     ([*FAST, "--strategies", "4d"], "data+pipeline"),
     ([*FAST, "--strategies", "3d:1f2b"], "1f1b"),
     ([*FAST, "--node-size", "-1"], "--node-size is -1"),

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import planner
 from planner.base.errors import InputError, LayoutError, UnknownNameError
 from planner.hardware import load_cluster, load_framework
 from planner.models import load_model
@@ -46,6 +47,28 @@ def test_tokens_are_processed_as_given_and_a_loss_takes_what_the_batch_needs():
     assert given_.loss > target  # the same tokens in batches that are not small
     capped = plan("llama-7b", "dgx-a100-80gb", 64, 512, exact=False, loss=target, rule="cap")
     assert capped.run.tokens[0] == pytest.approx(1e11, rel=1e-3)
+
+
+def test_a_loss_without_a_batch_is_reached_as_soon_as_by_the_best_batch():
+    """Near the critical batch a sixth more samples would be paid for steps that are no more efficient."""
+    found = plan("llama3-8b", "dgx-h100", 64, None, exact=False, loss=2.1)
+    others = [plan("llama3-8b", "dgx-h100", 64, 64 << a, exact=False, loss=2.1).days for a in range(7)]
+    assert found.days < 1.01 * min(others)
+    near = plan("llama3-8b", "dgx-h100", 64, default_batch(found.case.goal.critical / 8192, 64), exact=False, loss=2.1)
+    assert found.days < 0.9 * near.days
+    assert found.batch_origin.startswith("which trains sooner than one near the critical batch of ")
+    exact = plan("llama3-8b", "dgx-h100", 64, None, tokens=1e11)
+    assert exact.batch == default_batch(exact.case.goal.critical / 8192, 64)
+
+
+def test_a_number_that_divides_poorly_is_told_a_better_one():
+    answer = planner.time("llama3-70b", "dgx-h100", gpus=700, tokens=1e12)
+    record = answer.to_dict()
+    better = record["faster_on_fewer"]
+    assert better["gpus"] == 672
+    assert better["days"] < 0.9 * record["run"]["days"]
+    assert "  672 GPUs take " in repr(answer)
+    assert planner.time("llama3-70b", "dgx-h100", gpus=640, tokens=1e12).to_dict()["faster_on_fewer"] is None
 
 
 def test_without_a_goal_the_tokens_are_compute_optimal():
