@@ -55,7 +55,7 @@ def test_a_loss_without_a_batch_is_reached_as_soon_as_by_the_best_batch():
     others = [plan("llama3-8b", "dgx-h100", 64, 64 << a, exact=False, loss=2.1).days for a in range(7)]
     assert found.days < 1.01 * min(others)
     near = plan("llama3-8b", "dgx-h100", 64, default_batch(found.case.goal.critical / 8192, 64), exact=False, loss=2.1)
-    assert found.days < 0.9 * near.days
+    assert found.days < 0.93 * near.days  # 8 % less
     assert found.batch_origin.startswith("which trains sooner than one near the critical batch of ")
     exact = plan("llama3-8b", "dgx-h100", 64, None, tokens=1e11)
     assert exact.batch == default_batch(exact.case.goal.critical / 8192, 64)
