@@ -26,6 +26,15 @@ def same_name(name: str, known: Iterable[str]) -> str | None:
     return found
 
 
+def network_name(text: str) -> str:
+    """The profile's name of what people call a network: `100GbE` is `ethernet-100g`, `HDR` is `infiniband-hdr`."""
+    word = _letters(text.strip())
+    ethernet, infiniband = re.fullmatch(r"(\d+)gbe", word), re.fullmatch(r"(?:ib)?([ehnx]dr)", word)
+    if ethernet:
+        return f"ethernet-{ethernet[1]}g"
+    return f"infiniband-{infiniband[1]}" if infiniband else text
+
+
 def servers_of(gpu: str, known: Collection[str], has: Callable[[str], object]) -> list[str]:
     """The cluster that has this GPU: `h100` is `dgx-h100`, `rtx 4090` is `rtx-4090-server`; or all that may be meant.
 

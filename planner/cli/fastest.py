@@ -67,7 +67,7 @@ def command(
         ),
     ] = None,
     max_gpus: Annotated[int | None, typer.Option(help="Most accelerators; else the cluster's, or 100,000.")] = None,
-    max_cost: Annotated[float | None, typer.Option(help="Most USD; needs a price.")] = None,
+    max_cost: o.MaxCost = None,
     strategies: Annotated[
         str,
         typer.Option(

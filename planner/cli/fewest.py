@@ -20,7 +20,7 @@ def command(
     size: o.StepBatch,
     *,
     days: Annotated[float | None, o.asks("--days", "The training must end within so many days.", "--deadline")] = None,
-    max_cost: Annotated[float | None, o.asks("--max-cost", "Most USD; needs a price.")] = None,
+    max_cost: o.MaxCost = None,
     max_gpus: Annotated[int | None, o.asks("--max-gpus", "Most GPUs; else the cluster's, or 100,000.")] = None,
     aim: a.Aim,
     anchor: o.Anchor = None,

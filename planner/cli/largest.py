@@ -18,7 +18,7 @@ def command(
     months: Annotated[float, o.asks("--months", "The training must end within so many months.")] = 3.0,
     gpus: Annotated[int | None, o.asks("--gpus", "Most GPUs; else as many as help.")] = None,
     power_mw: Annotated[float | None, o.asks("--power-mw", "Most MW, of the whole site.")] = None,
-    max_cost: Annotated[float | None, o.asks("--max-cost", "Most USD; needs a price.")] = None,
+    max_cost: o.MaxCost = None,
     experts: Annotated[
         list[int] | None,
         typer.Option(help="Experts, of which 8 see a token; 0: dense models; several are set side by side."),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from planner.base.errors import InputError
+from planner.base.units import parse_count
 from planner.choices.choice import length, parsed, tokens, whole
 from planner.cli import completion as complete
 from planner.cli.notes import note
@@ -63,6 +64,13 @@ BatchTokens = Annotated[
         "--batch-tokens",
         "Or tokens per optimizer step, such as 4M: the nearest 2^a or 3 x 2^a sequences, with the GPUs' odd factor.",
         parser=partial(tokens, "--batch-tokens"), metavar="<tokens>",
+    ),
+]  # fmt: skip
+MaxCost = Annotated[
+    float | None,
+    asks(
+        "--max-cost", "Most USD, such as 1.4M; needs a price.", metavar="<USD>",
+        parser=lambda text: parsed("--max-cost", text, parse_count, "a number of USD, such as 20000 or 1.4M"),
     ),
 ]  # fmt: skip
 Network = Annotated[

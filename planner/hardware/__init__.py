@@ -89,7 +89,7 @@ def load_cluster(name: str, *, network: str | None = None, changes: Changes | No
         link = load_link(network, changes=under(changes, "network"))
     if link is None or (link.kind in INSIDE and not is_path(network)):
         raise UnknownNameError("network", network, networks())
-    return replace(cluster, name=f"{cluster.name} over {network}", network=link)
+    return replace(cluster, name=f"{cluster.name} over {network if is_path(network) else link.name}", network=link)
 
 
 def networks() -> list[str]:

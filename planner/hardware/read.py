@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from planner.base.errors import FileFormatError, UnknownNameError, shown
 from planner.base.files import is_path, read_toml, shipped_folder, validate
-from planner.base.lookup import same_name, servers_of
+from planner.base.lookup import network_name, same_name, servers_of
 from planner.hardware.declared import Declared, declared
 
 Changes = Mapping[str, Any]
@@ -109,7 +109,7 @@ def _path(kind: str, name: str, beside: Path | None) -> Path:
     if name in files:
         return files[name]
     known = profile_names(kind)
-    found = same_name(name, known)
+    found = same_name(network_name(name) if kind == "links" else name, known)
     if found is None and kind == "clusters":
         servers = servers_of(name, known, lambda cluster: _read_once(files[cluster]).get("accelerator"))
         if len(servers) == 1:

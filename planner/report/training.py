@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
-from planner.base.units import DAY, HOUR, KWH, MINUTE, format_bytes, format_seconds, format_span, gpus_text
+from planner.base.units import DAY, HOUR, KWH, MINUTE, few_digits, format_bytes, format_seconds, format_span, gpus_text
 from planner.models.flops import mfu_text, shown_mfu
 from planner.report.plain_table import View, bold, plain_table, stacked
 from planner.report.records import estimate_record
@@ -163,13 +163,13 @@ def time_view(plan: TrainingPlan, factors: Factors = None, fewer: TrainingPlan |
         ("  goodput", f"{run.goodput[0]:.1%}"),
         ("  GPU-hours", count_text(float(run.gpu_hours[0]))),
         ("  money", "unknown: give --price" if math.isnan(plan.cost_usd) else f"{plan.cost_usd:,.0f} USD"),
-        ("  energy", f"{energy:,.4g} MWh"),
+        ("  energy", f"{few_digits(energy)} MWh"),
     )
     lines += [plain_table("", "", numbers=(1,), rows=rows), ""]
     size = format_bytes(plan.case.storage.checkpoint_bytes)
     lines.append(
-        f"  a failure every {hours:,.3g} h on {plan.gpus:,} GPUs; a checkpoint of {size} takes "
-        f"{format_seconds(float(run.checkpoint_s[0]))}; write one every {interval / MINUTE:,.3g} min (Daly 2006)"
+        f"  a failure every {few_digits(hours)} h on {plan.gpus:,} GPUs; a checkpoint of {size} takes "
+        f"{format_seconds(float(run.checkpoint_s[0]))}; write one every {few_digits(interval / MINUTE)} min (Daly 2006)"
     )
     lines += [
         f"  batch {plan.batch:,} sequence{'s' * (plan.batch != 1)} of {model.seq_len:,} tokens, {plan.batch_origin}; "

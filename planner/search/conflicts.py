@@ -14,14 +14,15 @@ from planner.hardware import Cluster
 from planner.layouts import Layouts
 from planner.models import Transformer
 from planner.schedules import get_schedule
-from planner.search.request import LEAST_TOKENS, Fixed, Request, degrees_left
+from planner.search.request import LEAST_TOKENS, Request, degrees_left
 from planner.step.legality import rules
 
 AROUND = 256  # accelerators more or fewer that are near by
+BATCH_AROUND = 0.1  # of the batch, more or less
 MOST_VALUES = 64  # of choices that conflict, each value with each
 
-Legal = Callable[[Fixed, int], bool]
-"""Whether so many accelerators have a legal layout within what is settled."""
+Legal = Callable[..., bool]
+"""Whether there is a legal layout within what is settled, on so many accelerators, with such a batch if it is given."""
 
 
 def no_layout(model: Transformer, cluster: Cluster, request: Request, legal: Legal) -> LayoutError:
@@ -37,9 +38,13 @@ def no_layout(model: Transformer, cluster: Cluster, request: Request, legal: Leg
     if shared and not settled and legal(replace(request.fixed, shared=()), request.gpus):
         said, rule = ", ".join(f"{name} {value}" for name, value in shared.items()), _rule(model, cluster, request, {})
         return LayoutError(f"{text} and {said}{f': {rule}' if rule else ''}; leave out {' or '.join(shared)}")
+    gpus, batch = request.gpus, request.global_batch
+    other = max(round(batch / gpus), 1) * gpus
+    if other != batch and abs(other - batch) <= BATCH_AROUND * batch and legal(request.fixed, gpus, other):
+        text += f"; global_batch {other} is legal"
     near = _nearby(request, legal)
     if near is not None:
-        return LayoutError(f"{text}; a legal number near by is {near}")
+        return LayoutError(f"{text}; a legal number of GPUs near by is {near}")
     if list(settled) == ["excluded"]:
         return LayoutError(f"{text}; exclude less")
     options = ", ".join(settled).replace("excluded", "exclude")

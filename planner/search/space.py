@@ -237,11 +237,11 @@ def space(model: Transformer, cluster: Cluster, request: Request, chunk: int = C
     if found:
         return
 
-    def legal(fixed: Fixed, gpus: int) -> bool:
+    def legal(fixed: Fixed, gpus: int, batch: int = global_batch) -> bool:
         # The degrees alone take microseconds, and rule most out.
-        if (cluster.max_gpus is not None and gpus > cluster.max_gpus) or not degrees(model, gpus, global_batch, fixed):
+        if (cluster.max_gpus is not None and gpus > cluster.max_gpus) or not degrees(model, gpus, batch, fixed):
             return False
-        grids = _grids(model, cluster, replace(request, fixed=fixed, gpus=gpus), FEW)
+        grids = _grids(model, cluster, replace(request, fixed=fixed, gpus=gpus, global_batch=batch), FEW)
         return next(grids, None) is not None
 
     raise no_layout(model, cluster, request, legal)

@@ -69,7 +69,7 @@ def fewest(
     """
     for name, value in (("days", days), ("max_cost", max_cost)):
         if value is not None and not 0 < value < float("inf"):
-            raise InputError(f"{name} is {value:g}; allowed: above 0")
+            raise InputError(f"{name} is {value:g}; allowed: a number above 0")
     tried: dict[int, TrainingPlan | None] = {}
     refused: list[LayoutError] = []
 

@@ -228,6 +228,8 @@ BAD = [
     ([*FAST[:-1], "0"], "max-gpus is 0"),
     ([*FAST[:-1], "1"], "more GPUs"),
     ([*FAST, "--max-cost", "10"], "--price"),
+    ([*FAST, "--max-cost", "1.4X", "--price", "2"], "--max-cost is '1.4X'; allowed: a number of USD, such as 20000 or"),
+    ([*FAST, "--max-cost", "0.001k", "--price", "2"], "max-cost is 1 USD; allowed"),
     ([*FAST, "--max-cost", "1", "--price", "2"], "max-cost is 1 USD; allowed: about "),
     ([*FAST, "--strategies", "4d"], "data+pipeline"),
     ([*FAST, "--strategies", "3d:1f2b"], "1f1b"),

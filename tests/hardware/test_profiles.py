@@ -171,6 +171,16 @@ def test_network_is_replaced_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
+    ("word", "name"),
+    [("100GbE", "ethernet-100g"), ("25 gbe", "ethernet-25g"), ("HDR", "infiniband-hdr"), ("ib-ndr", "infiniband-ndr")],
+)
+def test_a_network_is_known_by_what_people_call_it(word: str, name: str) -> None:
+    assert load_cluster("dgx-h100", network=word) == load_cluster("dgx-h100", network=name)
+    with pytest.raises(UnknownNameError, match="ethernet-100g"):
+        load_cluster("dgx-h100", network="70GbE")
+
+
+@pytest.mark.parametrize(
     ("load", "misspelt", "nearest"),
     [
         (load_cluster, "dgx-a100-80g", "dgx-a100-80gb"),

@@ -54,7 +54,7 @@ def test_the_settled_choices_that_conflict_are_named_and_no_others(settled, said
      (64, 512, {"dp": 128, "schedule": "1f1b"})],
 )  # fmt: skip
 def test_a_number_near_by_is_legal_with_all_that_is_settled(gpus, batch, settled):
-    near = int(re.search(r"a legal number near by is (\d+)$", refused(gpus=gpus, batch=batch, **settled))[1])
+    near = int(re.search(r"a legal number of GPUs near by is (\d+)$", refused(gpus=gpus, batch=batch, **settled))[1])
     found = recommend(
         Setup(LLAMA, CLUSTER, MEGATRON), gpus=near, global_batch=batch, fixed=what_is_fixed(**settled), **NUMERICS
     )
@@ -83,7 +83,19 @@ def test_a_named_schedule_that_leaves_no_second_stage_is_part_of_the_conflict():
     with pytest.raises(LayoutError) as error:
         recommend(Setup(LLAMA, CLUSTER, MEGATRON), gpus=2, global_batch=4, fixed=fixed, **NUMERICS)
     assert "schedule interleaved, cp 2: interleaved needs at least 2 pipeline ranks" in str(error.value)
-    assert str(error.value).endswith("a legal number near by is 4")
+    assert str(error.value).endswith("a legal number of GPUs near by is 4")
+
+
+def test_a_batch_near_by_that_is_legal_is_named_too():
+    text = refused(gpus=64, batch=100_001, pp=1, cp=1, tp=8)
+    assert text.endswith("; global_batch 100032 is legal; a legal number of GPUs near by is 88")
+    recommend(
+        Setup(LLAMA, CLUSTER, MEGATRON),
+        gpus=64,
+        global_batch=100_032,
+        fixed=what_is_fixed(pp=1, cp=1, tp=8),
+        **NUMERICS,
+    )
 
 
 def test_experts_take_a_number_that_divides_them():

@@ -200,7 +200,7 @@ def test_an_empty_space_names_a_conflict_of_which_nothing_can_be_left_out_and_th
     nearest_first = sorted(range(1, 20), key=lambda n: (abs(n - asked.gpus), n))
     near = next((n for n in nearest_first if not is_empty(model, replace(asked, gpus=n))), None)
     if near is not None:
-        assert remedy == f"a legal number near by is {near}"
+        assert remedy == f"a legal number of GPUs near by is {near}"
     else:
         options = ", ".join(names).replace("excluded", "exclude")
         assert remedy == (f"leave out one of {options}" if len(names) > 1 else f"give another {names[0]}")

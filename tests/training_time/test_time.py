@@ -61,6 +61,14 @@ def test_a_loss_without_a_batch_is_reached_as_soon_as_by_the_best_batch():
     assert exact.batch == default_batch(exact.case.goal.critical / 8192, 64)
 
 
+def test_large_numbers_are_written_out():
+    answer = planner.time("llama3-8b", "dgx-h100", gpus=64, batch=1024, tokens=1e14, given={"mtbf_hours": 5e6})
+    text = " ".join(repr(answer).split())
+    assert f"energy {answer.to_dict()['run']['energy_kwh'] / 1000:,.0f} MWh" in text
+    assert "a failure every 78,125 h on 64 GPUs" in text
+    assert "e+" not in text.partition("Laws")[0]
+
+
 def test_a_number_that_divides_poorly_is_told_a_better_one():
     answer = planner.time("llama3-70b", "dgx-h100", gpus=700, tokens=1e12)
     record = answer.to_dict()
