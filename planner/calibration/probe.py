@@ -261,7 +261,7 @@ def _memory(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
 
 
 def _host(probe: Probe, framework: Framework | None) -> list[ProbedFigure]:
-    """Host seconds of a layer's passes, and what tensor ranks and sharding add to them, half to each pass."""
+    """Host seconds of a layer's passes; what tensor ranks and sharding add, half to each; what recomputing it adds."""
     seconds = {r.kind: r.seconds for r in _timed(probe.host)}
     if framework is None or not seconds:
         return []
@@ -270,6 +270,7 @@ def _host(probe: Probe, framework: Framework | None) -> list[ProbedFigure]:
         found["host_layer_backward_s"] = seconds["plain"] - seconds["forward"]
         for kind in ("tensor", "sharded"):
             found[f"host_{kind}_s"] = (seconds.get(kind, 0.0) - seconds["plain"]) / 2.0
+        found["host_recompute_s"] = seconds.get("recomputed", 0.0) - seconds["plain"] - seconds["forward"]
     figures = [(_figure("frameworks", framework.name, f, getattr(framework, f)), s) for f, s in found.items()]
     return [one for figure, s in figures for one in _probed(figure, np.array([s]))]
 

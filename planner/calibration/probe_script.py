@@ -126,19 +126,33 @@ def attention(seconds):
     name, dtype = ("bf16", torch.bfloat16) if GPU else ("fp32", torch.float32)
     for kernel in ("FLASH_ATTENTION", "CUDNN_ATTENTION") if GPU else ("FLASH_ATTENTION",):
         for length, (heads, width) in itertools.product(LENGTHS, shapes):
-            q, k, v = (torch.randn(1, heads, length, width, device=DEVICE).to(dtype).requires_grad_() for _ in range(3))
+            size = heads * length * width * dtype.itemsize
+            turns = max(1, CACHE // (8 * size))  # of queries, keys, values, the output, and the gradients of all
             with sdpa_kernel(getattr(SDPBackend, kernel)):
-                y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-                g = torch.randn_like(y)
+                made = [
+                    attended(torch.randn(4, 1, heads, length, width, device=DEVICE).to(dtype)) for _ in range(turns)
+                ]
+                turn = itertools.cycle(made)
                 passes = {
-                    "forward": lambda: functional.scaled_dot_product_attention(q, k, v, is_causal=True),
-                    "backward": lambda: torch.autograd.grad(y, (q, k, v), g, retain_graph=True),
+                    "forward": lambda: functional.scaled_dot_product_attention(*next(turn)[0], is_causal=True),
+                    "backward": lambda: backward(*next(turn)),
                 }
                 for kind, work in passes.items():
                     shape = {"heads": heads, "width": width, "length": length}
                     row = {"kernel": kernel, "kind": kind, "precision": name}
                     out.append(row | shape | timed(work, seconds))
     return out
+
+
+def attended(given):
+    """Queries, keys and values, their attention, and a gradient of it."""
+    inputs = [x.requires_grad_() for x in given[:3].unbind()]
+    return inputs, functional.scaled_dot_product_attention(*inputs, is_causal=True), given[3]
+
+
+def backward(inputs, y, gradient):
+    """The gradients of queries, keys and values."""
+    return torch.autograd.grad(y, inputs, gradient, retain_graph=True)
 
 
 def memory(seconds):
@@ -192,7 +206,7 @@ class TinyLayer(torch.nn.Module):
 
 
 def host(seconds):
-    """The host's time of a layer's passes, of eight an eighth: plain, cut over two tensor ranks, sharded over two.
+    """The host's time of a layer's passes, of eight an eighth: plain, recomputed, cut or sharded over two ranks.
 
     The two ranks are PyTorch's pretended ones, which send nothing: what its Python takes is left.
     """
@@ -200,6 +214,7 @@ def host(seconds):
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
     from torch.testing._internal.distributed.fake_pg import FakeStore
+    from torch.utils.checkpoint import checkpoint
 
     x, out = torch.randn(1, 8, 32, device=DEVICE), []
     plan = {f"linear.{i}": RowwiseParallel() if i in (3, 6) else ColwiseParallel() for i in range(7)}
@@ -219,7 +234,15 @@ def host(seconds):
             layers(x).backward(x)
             layers.zero_grad()
 
-        works = {kind: both} | ({"forward": lambda: layers(x)} if kind == "plain" else {})
+        def recomputed():
+            y = x
+            for layer in layers:
+                y = checkpoint(layer, y, use_reentrant=False)
+            y.backward(x)
+            layers.zero_grad()
+
+        more = {"forward": lambda: layers(x), "recomputed": recomputed} if kind == "plain" else {}
+        works = {kind: both} | more
         for one, work in works.items():
             row = timed(work, 4 * seconds)
             out.append(row | {"kind": one, "seconds": row["seconds"] / 8})

@@ -124,7 +124,9 @@ def host_waits_s(case: Case, forward_s: Array, backward_s: Array) -> tuple[Array
     """
     layouts = case.layouts
     host_f, host_b = host_s(case, shards_per_layer(case))
-    host_b = host_b + np.where((layouts.recompute == Recompute.FULL) | by_operation(case), host_f, 0.0)
+    hooks_s = case.framework.host_recompute_s * case.cluster.host_pace * (not case.framework.compiled_layers)
+    again = (layouts.recompute == Recompute.FULL) | by_operation(case)
+    host_b = host_b + np.where(again, host_f + mix.shares(case.model).blocks / 2.0 * hooks_s, 0.0)
     none = np.zeros(1)
     if case.framework.blocking_launches:
         return host_f, host_b, none, none

@@ -206,7 +206,8 @@ def test_a_processor_s_probe_says_ranks_threads_links_and_the_framework_s_host_t
             tmp_path, machine=machine, products=[], attention=[], collectives=links,
             memory=[{"kind": "add", "bytes": 1000, "seconds": 1e-7}, {"kind": "add", "bytes": 10**6, "seconds": 5e-5}],
             host=[{"kind": kind, "seconds": s} for kind, s in
-                  (("forward", 3e-4), ("plain", 8e-4), ("tensor", 5e-3), ("sharded", 2e-3))],
+                  (("forward", 3e-4), ("plain", 8e-4), ("tensor", 5e-3), ("sharded", 2e-3),
+                   ("recomputed", 2.1e-3))],
         )
     )  # fmt: skip
     cluster = load_cluster("workstation-cpu")
@@ -218,7 +219,7 @@ def test_a_processor_s_probe_says_ranks_threads_links_and_the_framework_s_host_t
             "fraction": 2e9 / link.bandwidth_bytes_per_s, "latency_s": 5e-5,
             "send_fraction": 1e9 / link.bandwidth_bytes_per_s,
             "host_layer_forward_s": 3e-4, "host_layer_backward_s": 5e-4, "scatter_passes": 1.5,
-            "host_tensor_s": 2.1e-3, "host_sharded_s": 6e-4,
+            "host_tensor_s": 2.1e-3, "host_sharded_s": 6e-4, "host_recompute_s": 1e-3,
         },
         rel=1e-6,
     )  # fmt: skip

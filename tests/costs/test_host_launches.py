@@ -82,6 +82,13 @@ def test_a_pass_runs_ahead_for_the_other_unless_experts_tokens_are_counted():
     assert waits(ROUTED, 4.0, 4.5, dense, capacity_factor=1.0) == [0, 0]
 
 
+def test_a_recomputed_layer_is_launched_again_and_has_hooks_of_the_tensors_that_it_saves():
+    eager = replace(SLOW, host_recompute_s=2.0, blocking_launches=True)
+    assert waits(GPT, 0.0, 0.0, eager) == [3, 5]
+    assert waits(GPT, 0.0, 0.0, eager, recompute=Recompute.FULL) == [3, 5 + 3 + 2]
+    assert waits(GPT, 0.0, 0.0, replace(eager, compiled_layers=True), recompute=Recompute.FULL) == [3, 5 + 3]
+
+
 @pytest.mark.parametrize("micro_batches", [1, 2, 5])
 @pytest.mark.parametrize(("forward_s", "backward_s"), [(2, 10), (2, 5.5), (1, 3), (4, 4.5), (2.5, 4), (1, 6.5), (4, 9)])
 def test_a_step_lasts_as_long_as_its_kernels_launched_one_by_one(forward_s, backward_s, micro_batches):
