@@ -256,7 +256,7 @@ class Framework:
         0, 1e5, "The host's time beyond that for either pass of a layer that ranks gather and scatter.", unit="us",
         default=0.0, because=UNPROBED, kind="host")
     host_recompute_s: float = figure(
-        0, 1e5, "The host's time beyond its launches for a layer that is recomputed: hooks of the tensors that it saves. "
+        0, 1e5, "The host's time beyond its launches for a recomputed layer: hooks of the tensors that it saves. "
         "Compiled layers have none.", unit="us", default=0.0, because=UNPROBED, kind="host")
     host_fp8_s: float = figure(0, 1e5, "The host's time beyond that for either pass of a layer in fp8 or fewer bits.",
         unit="us", default=0.0, because=GRAPHS, kind="host")
