@@ -4,7 +4,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from planner.api.anchored import trust
 from planner.api.answer import Answer
+from planner.api.frameworks import held_request, setup_under
 from planner.api.training import Given
 from planner.base.errors import InputError, LayoutError
 from planner.base.units import GBIT
@@ -12,8 +14,10 @@ from planner.choices.choice import real
 from planner.hardware.groups import MachineGroup, MixedCluster, load_mixed
 from planner.layouts import Layouts
 from planner.models import Transformer
-from planner.question import check_tokens, load_setup, search_request, whole
+from planner.question import check_tokens, whole
+from planner.report.plain_table import stacked
 from planner.report.sites import mixed_record, mixed_view, sites_record, sites_view
+from planner.report.tables import closing_lines
 from planner.scaling.laws import get_replica_law
 from planner.scaling.loss import beyond_fit
 from planner.search.mixed import mixed_ways
@@ -25,6 +29,8 @@ from planner.training_time.goal import Goal
 from planner.training_time.sites import BUSY, LAYERS_A_SHARE, Sites, SitesCase, best_way, site_ways
 
 BITS = (4, 8, 16, 32)
+UNMEASURED_SITES = "That is of one cluster: what sites exchange is derived, no measured run has such links."
+UNMEASURED_MIXED = "That is of machines that are alike: no measured run has groups that differ."
 MOST_SITES = 1000
 
 
@@ -57,7 +63,7 @@ def training_on_sites(
         raise InputError(f"bits is {bits}; allowed: {', '.join(map(str, BITS))}")
     layers = int(setup.model.num_layers)
     shares = math.ceil(layers / LAYERS_A_SHARE) if shares is None else whole("shares", shares, most=layers)
-    setup, request = search_request(setup, **choices)
+    setup, request = held_request(setup, **choices)
     check_tokens(request.fixed, goal.origin == "given")
     shared = dict(request.fixed.shared)
     rates = tuple(r * GBIT for r in (gbit if len(gbit) > 1 else list(gbit) * len(sites)))
@@ -79,7 +85,8 @@ def training_on_sites(
             *([f"{case.law.name}: of whole models, not of adapters"] if shared.get("train") else []),
         ],
     )  # fmt: skip
-    return Answer("", record, sites_view(case, record))
+    record["accuracy"] = f"{trust(setup)} {UNMEASURED_SITES}"
+    return Answer("", record, stacked(sites_view(case, record), *closing_lines((), record["accuracy"])))
 
 
 def _peak_flops(group: MachineGroup) -> float:
@@ -95,7 +102,7 @@ def question(mixed: MixedCluster, model: Transformer | str, batch: int, framewor
     Raises InputError if the groups' usual precisions differ; UnknownNameError and FileFormatError as `load_setup`.
     """
     name = framework or max(mixed.groups, key=_peak_flops).cluster.framework
-    held = [search_request(load_setup(model, g.cluster, framework=name), gpus=g.gpus) for g in mixed.groups]
+    held = [held_request(setup_under(model, g.cluster, name), gpus=g.gpus) for g in mixed.groups]
     precisions = sorted({request.precision.name.lower() for _, request in held})
     if len(precisions) > 1:
         raise InputError(
@@ -126,4 +133,6 @@ def training_on_groups(
     mixed = load_mixed(groups) if isinstance(groups, str) else groups
     asked = question(mixed, model, batch, framework)
     record = mixed_record(asked, mixed, mixed_ways(asked))
-    return Answer("", record, mixed_view(record))
+    each = {s.cluster.accelerator.efficiency.name: s for s in asked.setups}
+    record["accuracy"] = " ".join([*(f"{name}: {trust(each[name])}" for name in sorted(each)), UNMEASURED_MIXED])
+    return Answer("", record, stacked(mixed_view(record), *closing_lines((), record["accuracy"])))

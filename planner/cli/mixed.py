@@ -31,5 +31,5 @@ def command(
     shape, cluster = Model(model, seq_len=seq_len), load_mixed(str(groups))
     batch = size.sequences(shape.seq_len, lcm(*(group.gpus for group in cluster.groups)))
     with o.working("searching every set of groups"):
-        answer = training_on_groups(shape.transformer, cluster, batch=batch, framework=o.profile_of(framework))
+        answer = training_on_groups(shape.transformer, cluster, batch=batch, framework=framework)
     o.show(answer, json)

@@ -54,6 +54,13 @@ def ways(answer):
     return answer.to_dict()["ways"]
 
 
+def test_the_answer_says_how_accurate_each_kind_of_gpu_alone_is(answer):
+    accuracy = answer.to_dict()["accuracy"]
+    assert all(f"{name}: on " in accuracy for name in ("ampere", "hopper"))
+    assert " ".join(repr(answer).split()).endswith(f"How accurate: {accuracy}")
+    assert "no measured run has groups that differ" in accuracy
+
+
 def test_a_pipeline_says_what_is_recomputed_and_nothing_where_nothing_is(answer, ways):
     part = next(w for w in ways if w["way"] == "pipeline")["parts"][0]
     assert part["layout"]["recompute"] == "none"

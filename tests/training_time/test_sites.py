@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.api.frameworks import setup_under
 from planner.api.sites import training_on_sites
 from planner.base.errors import InputError, LayoutError, UnknownNameError
 from planner.hardware import load_cluster
@@ -219,3 +220,13 @@ def test_where_no_way_is_there_and_an_unknown_law_are_one_line_too():
         training_on_sites(SETUP, GOAL, {}, **ASKED, tp=[64])
     with pytest.raises(UnknownNameError, match="law of replicas"):
         training_on_sites(SETUP, GOAL, {}, **(ASKED | {"replica_law": "none"}))
+
+
+def test_the_answer_says_how_accurate_it_is_and_keeps_to_the_framework():
+    setup = setup_under("llama3-8b", load_cluster("dgx-h100"), "torchtitan")
+    answer = training_on_sites(setup, goal(setup.model, tokens=1e11), {}, **ASKED)
+    accuracy = answer.to_dict()["accuracy"]
+    assert "measured runs on hopper GPUs" in accuracy
+    assert "no measured run has such links" in accuracy
+    assert " ".join(repr(answer).split()).endswith(f"How accurate: {accuracy}")
+    assert not [w["layout_text"] for w in answer.to_dict()["ways"] if "zb-" in (w["layout_text"] or "")]
