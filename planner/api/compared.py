@@ -8,7 +8,7 @@ from typing import Any
 
 from planner.api.answer import Answer
 from planner.api.existing_run import run_of_megatron
-from planner.api.frameworks import layout_under
+from planner.api.frameworks import layout_under, schedules_of
 from planner.base.errors import FileFormatError
 from planner.imports.names import megatron_arguments
 from planner.models.flops import mfu_text
@@ -33,7 +33,8 @@ def compare_schedules(setup: Setup, **choices: Any) -> Answer:
     layouts = layout_under(setup, **choices)
     rows, refused = compare(setup, layouts)
     title = question_title(setup, int(layouts.gpus[0]), int(layouts.global_batch[0]))
-    record = comparison_record(rows, refused, setup.cluster)
+    named = setup.export or setup.framework.name
+    record = comparison_record(rows, refused, setup.cluster, named, schedules_of(setup, int(layouts.pp[0])))
     told = {x.step.schedule.name: one for x, one in zip(rows, record["schedules"], strict=True)}
     figures = ("step_time_s", "seconds per step"), ("peak_gib", "GiB of the fullest rank")
     draw = partial(draw_rows, title, told, *figures)

@@ -54,6 +54,17 @@ def layout_under(setup: Setup, **choices: Any) -> Layouts:
     return layouts
 
 
+def schedules_of(setup: Setup, pp: int) -> tuple[str, ...] | None:
+    """The schedules of so many stages that the framework runs, or of an export can write; None: all."""
+    from planner.exporters.plan_export import get_target
+
+    _, request = search_request(setup, any_framework=setup.export is not None)
+    fixed = request.fixed if setup.export is None else get_target(setup.export).only(request.fixed)
+    if fixed.pp is not None and pp not in fixed.pp:
+        return ()
+    return fixed.schedule or setup.framework.runs.schedule or None
+
+
 def held_request(setup: Setup, base: str | None = None, **question: Any) -> tuple[Setup, Request]:
     """The setup and what its search is asked (`planner.question.search_request`), held to the setup's export.
 

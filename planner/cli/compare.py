@@ -38,11 +38,10 @@ def command(
     Of two plans, say what differs, second by second and byte by byte: planner compare plan-a.json plan-b.json
     """
     from planner.api.compared import compare_plans, compare_schedules
+    from planner.api.frameworks import setup_under
     from planner.base.errors import InputError
     from planner.base.files import is_path
-    from planner.question import load_setup
 
-    framework = o.profile_of(framework)
     asked = gpus or job or size.global_batch or size.batch_tokens
     file = (
         second is not None
@@ -52,12 +51,13 @@ def command(
     if second is not None and cluster is None and (asked or not file):
         second, cluster = None, str(second)
     if second is not None:
-        plans = compare_plans(Path(first), second, cluster=cluster, network=network, framework=framework)
+        profile = o.profile_of(framework)
+        plans = compare_plans(Path(first), second, cluster=cluster, network=network, framework=profile)
         out.show(plans)
         return
     if cluster is None:
         raise InputError("--cluster is missing; give it for the schedules of a layout, or two plans")
-    setup = load_setup(first, cluster, network=network, framework=framework, seq_len=seq_len)
+    setup = setup_under(first, cluster, framework, network=network, seq_len=seq_len)
     row = filling(gpus or job, choices)
     batch = size.sequences(setup.model.seq_len, row["dp"])
     with o.working("simulating every schedule"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -128,12 +128,16 @@ def simulation_view(x: Simulated) -> View:
     return stacked("\n".join(lines), "", table)
 
 
-def comparison_record(rows: list[Compared], refused: dict[str, str], cluster: Cluster) -> dict[str, Any]:
-    """Schedules side by side."""
+def comparison_record(
+    rows: list[Compared], refused: dict[str, str], cluster: Cluster, framework: str, runs: Sequence[str] | None
+) -> dict[str, Any]:
+    """Schedules side by side; runs: those that the framework has, None for all."""
     return {
+        "framework": framework,
         "schedules": [
             {
                 "layout": x.layouts.row(0),
+                "framework_runs": runs is None or x.step.schedule.name in runs,
                 "synchronous": x.step.schedule.synchronous,
                 "step_time_s": x.step.step_time_s,
                 "bubble": x.step.bubble,
@@ -152,7 +156,7 @@ def comparison_record(rows: list[Compared], refused: dict[str, str], cluster: Cl
 
 def comparison_view(r: Mapping[str, Any]) -> View:
     """The same for a person; `*` marks those that change the training."""
-    table = plain_table("schedule", "v", "k", "step s", "idle", "GiB", "weights", "sent GiB", "Gb/s needed",
+    table = plain_table("schedule", "v", "k", "step s", "idle", "GiB", "weights", "sent GiB", "Gb/s needed", "has it",
                         numbers=(1, 2, 3, 4, 5, 6, 7, 8))  # fmt: skip
     for x in r["schedules"]:
         row, fits = x["layout"], x["fits"]
@@ -161,9 +165,10 @@ def comparison_view(r: Mapping[str, Any]) -> View:
             row["schedule"] + ("" if x["synchronous"] else " *"), str(row["virtual_stages"]),
             str(row["sequence_slices"]), f"{x['step_time_s']:.4g}", f"{x['bubble']:.1%}", memory,
             f"{x['weight_versions'] * x['weight_copies']:g}", f"{x['pipeline_gib_sent']:.2f}",
-            f"{x['needed_bandwidth_gbit_per_s']:.3g}",
+            f"{x['needed_bandwidth_gbit_per_s']:.3g}", "yes" if x["framework_runs"] else "",
         )  # fmt: skip
-    lines = ["v virtual stages, k slices; weights: copies or versions of its weights that a rank holds"]
+    lines = ["v virtual stages, k slices; weights: copies or versions of its weights that a rank holds; has it: "
+             f"{r['framework']} runs it"]  # fmt: skip
     if not all(x["synchronous"] for x in r["schedules"]):
         lines.append("* changes the training: gradients are taken at older weights; searched only with --allow-async")
     by_reason: dict[str, list[str]] = {}

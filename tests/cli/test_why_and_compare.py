@@ -105,3 +105,17 @@ def test_faults_of_comparing(plans, tmp_path):
         assert (done.returncode, done.stdout) == (2, "")
         assert len(done.stderr.splitlines()) == 1
         assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("framework", "pp", "has"),
+    [("megatron-core", "4", {"1f1b", "interleaved"}), ("accelerate", "4", set()),
+     ("torchtitan", "4", {"1f1b", "gpipe", "interleaved", "breadth-first", "modular"})],
+)  # fmt: skip
+def test_schedules_that_the_framework_has_are_marked(framework, pp, has):
+    ask = ["compare", "llama3-8b", "dgx-h100", "16", "--pp", pp, "--tp", "2", "--global-batch", "32"]
+    record = json.loads(planner(*ask, "--framework", framework, "--json").stdout)
+    assert {x["layout"]["schedule"] for x in record["schedules"] if x["framework_runs"]} == has
+    text = planner(*ask, "--framework", framework).stdout
+    assert sum(line.endswith("yes") for line in text.splitlines()) == len(has)
+    assert f"has it: {framework} runs it" in text
