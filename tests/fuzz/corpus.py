@@ -151,6 +151,21 @@ DEEPSPEED = {
 FSDP = PLAN | QUESTION | {
     "model": "llama3-8b", "gpus": 8, "layout": PLAN["layout"] | {"dp": 8, "pp": 1, "zero": 3, "optimizer": "adam"}
 }  # fmt: skip
+TITAN = """
+[model]
+name = "llama3"
+converters = []
+[training]
+local_batch_size = 2
+global_batch_size = 32
+seq_len = 4096
+[parallelism]
+tensor_parallel_degree = 2
+pipeline_parallel_degree = 2
+[activation_checkpoint]
+mode = "selective"
+selective_ac_option = "2"
+"""
 TARGETS = ("megatron", "megatron-bridge", "deepspeed", "torchtitan", "torchtitan-toml", "accelerate")
 LAWS = """
 [critical_batch.mine]
@@ -348,6 +363,9 @@ def kinds() -> tuple[Kind, ...]:
         Kind(name="ds.json", examples=(DEEPSPEED,),
              commands=("estimate gpt2 --deepspeed @ds.json --cluster dgx-a100-80gb --gpus 8",
                        "estimate gpt2 --deepspeed @ds.json --cluster dgx-a100-80gb --gpus 8 --json")),
+        Kind(name="job.toml", examples=(TITAN,),
+             commands=("estimate llama3-8b --torchtitan @job.toml --cluster dgx-h100 --gpus 16",
+                       "estimate llama3-8b --torchtitan @job.toml --cluster dgx-h100 --gpus 16 --json"), slow=True),
         Kind(name="results.parquet", examples=(swept(),),
              commands=("pareto @results.parquet", "pareto @results.parquet --json",
                        "heatmap @results.parquet --x accelerator.memory_gib --y cluster --where model=gpt2 --json")),
