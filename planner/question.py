@@ -191,7 +191,7 @@ def as_it_has(setup: Setup, choices: Mapping[str, Any]) -> dict[str, Any]:
     if choices.get("cuda_graphs") and not framework.captures_graphs:
         raise InputError(f"cuda_graphs is on; allowed: off with {framework.name}, which replays no layers")
     usual = framework.captures_graphs and setup.cluster.accelerator.efficiency.name in GRAPHS_BY_DEFAULT
-    own = {"fused_norm": framework.unstated.fused_norm, "cuda_graphs": usual}
+    own = {"fused_norm": framework.unstated.fused_norm} | ({"cuda_graphs": True} if usual else {})
     return {**choices, **{name: value for name, value in own.items() if choices.get(name) is None}}
 
 

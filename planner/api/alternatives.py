@@ -29,6 +29,7 @@ from planner.search.space import allows
 from planner.setup import Setup
 
 if TYPE_CHECKING:
+    from planner.exporters.target import Target
     from planner.step.estimate import Estimate
 
 WORTH_SAYING = 0.995  # of the best step
@@ -118,7 +119,7 @@ class Alternatives:
         """
         if len(self.found.best):
             return []
-        result, miss = self.found.estimate, self.found.nearest_miss
+        result, miss, target = self.found.estimate, self.found.nearest_miss, _target(self.setup)
         likely = 0.0 if miss is None else math.floor(100 * result.fit_chance[miss]) / 100
         laxer = likely >= EVEN and math.isclose(result.least_chance, FIT_CHANCE)  # else the user settled the room
         found = [f"--fit-chance {likely:g}"] * laxer
@@ -130,12 +131,12 @@ class Alternatives:
         level: dict[tuple[str, ...], Fixed] = {(): request.fixed}
         fitting: list[str] = []
         while level and not fitting:
-            more = [((*said, option), less) for said, fixed in level.items() for option, less in _lighter(fixed)]
+            more = [((*said, option), less) for said, fixed in level.items() for option, less in self._lighter(fixed)]
             level = {tuple(sorted(said)): fixed for said, fixed in more}
             fitting = [" ".join(said) for said, fixed in level.items() if fits(fixed)]
         if (
             not request.fixed.train
-            and _has_adapters(self.setup)
+            and (target is None or target.adapters is not None)
             and fits(_settled(request.fixed, "train", read_training(ADAPTERS)))
         ):
             fitting.append(f"--train {ADAPTERS}")
@@ -153,7 +154,7 @@ class Alternatives:
             return {}
         tried = {GRAPHS: (_settled(fixed, "cuda_graphs", True), GRAPHED)} if self._launches_all else {}
         if np.any(result.step_time_s[~result.fits] < LONG * self._step_s):
-            tried |= {option: (lighter, SHORTER) for option, lighter in _lighter(fixed)}
+            tried |= {option: (lighter, SHORTER) for option, lighter in self._lighter(fixed)}
         steps = {option: self._step_with(*one) for option, one in tried.items()}
         short = {option: step for option, step in steps.items() if step <= tried[option][1] * self._step_s}
         return dict(sorted(short.items(), key=lambda item: item[1]))
@@ -162,9 +163,20 @@ class Alternatives:
     def _launches_all(self) -> bool:
         """Whether the host launches every kernel, which some layout waits for, though the framework has CUDA graphs."""
         result = self.found.estimate
-        if not self.setup.framework.captures_graphs or result.layouts.cuda_graphs[0]:
+        if not self.setup.framework.captures_graphs or "cuda_graphs" in dict(self.found.request.fixed.shared):
             return False
         return bool(np.any((result.step_time_s - result.time.host_s)[result.fits] < GRAPHED * self._step_s))
+
+    def _lighter(self, fixed: Fixed) -> Iterator[tuple[str, Fixed]]:
+        """Options and what is settled with each, one choice of `LIGHTER` more; what the user chose stays."""
+        shared, target = dict(fixed.shared), _target(self.setup)
+        for name, value in LIGHTER:
+            free = shared.get(name, CHOICES[name].default) == CHOICES[name].default
+            if free and (target is None or target.writes(name, value)):
+                option = f"--{name.replace('_', '-')} {value_text(value)}"
+                yield option, _settled(fixed, name, value)
+        if not fixed.offload:
+            yield "--allow-offload", replace(fixed, offload=True)
 
     def _step_with(self, fixed: Fixed, share: float) -> float:
         """The step of the layout to run with other choices; infinite if none takes less than that share of today's."""
@@ -203,13 +215,13 @@ class Alternatives:
         return lighter_lines(self.faster_with) + [_sentence(best, changed, i, said[i], row) for _, i in nearest_first]
 
 
-def _has_adapters(setup: Setup) -> bool:
-    """Whether the framework that the answer is written for has adapters; of figures alone that is not known."""
+def _target(setup: Setup) -> Target | None:
+    """The framework that the answer is written for; of figures alone that is not known."""
     if setup.export is None:
-        return True
+        return None
     from planner.exporters.plan_export import get_target
 
-    return get_target(setup.export).adapters is not None
+    return get_target(setup.export)
 
 
 def _searched(setup: Setup, request: Request, **how: Any) -> Recommendation | None:
@@ -224,17 +236,6 @@ def _searched(setup: Setup, request: Request, **how: Any) -> Recommendation | No
 def _settled(fixed: Fixed, name: str, value: Any) -> Fixed:
     """What is settled, with one more choice that all layouts of a search share."""
     return replace(fixed, shared=tuple((dict(fixed.shared) | {name: value}).items()))
-
-
-def _lighter(fixed: Fixed) -> Iterator[tuple[str, Fixed]]:
-    """Options and what is settled with each, one choice of `LIGHTER` more; what the user chose stays."""
-    shared = dict(fixed.shared)
-    for name, value in LIGHTER:
-        if shared.get(name, CHOICES[name].default) == CHOICES[name].default:
-            option = f"--{name.replace('_', '-')} {value_text(value)}"
-            yield option, _settled(fixed, name, value)
-    if not fixed.offload:
-        yield "--allow-offload", replace(fixed, offload=True)
 
 
 def _sentence(best: Estimate, changed: Changed, i: int, said: dict[str, Any], row: dict[str, Any]) -> str:

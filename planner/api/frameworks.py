@@ -88,4 +88,6 @@ def held_request(setup: Setup, base: str | None = None, **question: Any) -> tupl
     target.check_question(setup.model, request.precision.name.lower(), base)
     setup = target.in_precision(setup, request.precision.name.lower())
     target.check_training(CHOICES["train"].plain(request.fixed.train))
+    target.check_shared(request.fixed.shared)
+    target.check_gpus(setup.cluster, request.gpus)
     return setup, replace(request, fixed=target.of_model(target.only(request.fixed), setup.model))

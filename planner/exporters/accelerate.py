@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Bools
-from planner.base.errors import LayoutError
 from planner.exporters.target import Job, Nearest, Target, allowed, comments, launch_shape, quoted
-from planner.layouts import Layouts
+from planner.layouts import Layouts, Recompute
 from planner.question import one_layout
 from planner.search import Fixed
 
@@ -31,17 +30,21 @@ class Accelerate(Target):
 
     name = "accelerate"
     title = "Accelerate"
-    profile = "fsdp"
+    profile = "transformers"
+    others = ("torchtitan",)
     family = "pytorch"
     version = "1.15.0"
     unwritten = ("nvfp4",)
     suffix = ".yaml"
+    chooses_gradients = False
+    equal_nodes = True
     adapters = "adapters are the training code's own, such as peft's"
 
     def only(self, fixed: Fixed) -> Fixed:
-        """No pipeline, no experts of one's own, gradients sharded or all replicated, no sequence parallelism."""
+        """No pipeline, no expert ranks, gradients sharded or all replicated, all layers recomputed or none."""
         some = allowed(fixed, pp=(1,), ep=(1,), zero=(0, 2, 3), schedule=("1f1b",), ulysses=(1,), recompute_layers=(0,),
-                       offload_layers=(0,), offload_parameters=(False,), sequence_parallel=(False,))  # fmt: skip
+                       offload_layers=(0,), offload_parameters=(False,), sequence_parallel=(False,),
+                       recompute=(Recompute.NONE, Recompute.FULL))  # fmt: skip
         return replace(some, never=(*some.never, (REPLICAS, replicated_beside)))
 
     def adapt(self, nearest: Nearest) -> None:
@@ -61,11 +64,12 @@ class Accelerate(Target):
             nearest.change("zero", 0, "one replica has nothing to shard")
             given = f"give Accelerator(parallelism_config=ParallelismConfig(tp_size={row['tp']}))"
             nearest.note(f"tp {row['tp']}: the launcher has it beside FSDP alone; {given}")
+        if row["tp"] > 1:
+            nearest.note(f'tp {row["tp"]}: load the model with tp_plan="auto" and accelerator.torch_device_mesh')
         if row["zero"] == 1:
             nearest.change("zero", 2, "FSDP shards gradients with the optimizer's state")
         if replicated_beside(one_layout(nearest.setup.cluster, **row))[0]:
             nearest.change("zero", 2, REPLICAS)
-        nearest.adam_alone()
         for key in ("grad_dtype", "grad_reduce_dtype"):
             nearest.change(key, "framework", "no key for it; Accelerate chooses the format by mixed_precision")
         nearest.own_heads()
@@ -93,20 +97,18 @@ class Accelerate(Target):
             hopper = nearest.setup.cluster.accelerator.efficiency.name == "hopper"
             own = "flash_attention_2" if kernel != "flash3" else "flash_attention_3" if hopper else "sdpa"
             how = "sdpa" if row["cp"] > 1 else own
+            if row["cp"] > 1:
+                nearest.change("attention", "flash2", "context ranks run PyTorch's, whose flash kernel is the second")
             shifted = "; context ranks want labels that the script has shifted (shift_labels)" * (row["cp"] > 1)
             nearest.note(f"attention {kernel}: the model's; load it with attn_implementation={how}{shifted}")
 
     def render(self, job: Job) -> str:
-        """The YAML."""
+        """The YAML. One GPU has FSDP too where it shares its states with the host."""
         row = job.row
         gpus = int(job.layouts.gpus[0])
-        nodes, each, last = launch_shape(job.cluster, gpus)
-        if last < each:
-            raise LayoutError(
-                f"gpus is {gpus}, on the last node {last} of {each}: accelerate starts equally many on each; "
-                f"allowed: {gpus - last} or {nodes * each}"
-            )
-        sharded = row["zero"] > 0
+        self.check_gpus(job.cluster, gpus)
+        nodes, each, _ = launch_shape(job.cluster, gpus)
+        sharded = row["zero"] > 0 or row["offload_optimizer"]
         top: dict[str, Any] = {
             "compute_environment": "LOCAL_MACHINE",
             "distributed_type": "FSDP" if sharded else "MULTI_GPU" if nodes * each > 1 else "NO",

@@ -8,12 +8,21 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from planner.base.arrays import Bools
 from planner.base.errors import one_line
-from planner.exporters.target import Job, Nearest, Target, allowed, gradient_formats
-from planner.layouts import Layouts
+from planner.exporters.target import OPTIMIZERS, Job, Nearest, Target, allowed, gradient_formats
+from planner.layouts import GradDtype, Layouts, Precision
 from planner.search import Fixed
 
 UNSHARDED = "offload_optimizer needs ZeRO"
+IN_BF16 = "bf16 without ZeRO adds gradients up in bf16 alone"
+
+
+def added_in_bf16(x: Layouts) -> Bools:
+    """Where a layout's gradients would be."""
+    return np.asarray((x.precision == Precision.BF16) & (x.grad_dtype != GradDtype.BF16) & (x.zero == 0))
 
 
 class DeepSpeed(Target):
@@ -26,6 +35,7 @@ class DeepSpeed(Target):
     version = "0.19.8"
     unwritten = ("fp8", "nvfp4")
     suffix = ".json"
+    optimizers = OPTIMIZERS
     adapters = "adapters are the training code's own, such as peft's"
     offloads_parameters = True
 
@@ -33,7 +43,8 @@ class DeepSpeed(Target):
         """One chunk a rank, no ring over the sequence, no sequence parallelism, no copies of what ZeRO shards."""
         some = allowed(fixed, schedule=("1f1b",), cp=(1,), ulysses=(1,), sequence_parallel=(False,), dp_replicate=(1,),
                        recompute_layers=(0,), offload_layers=(0,))  # fmt: skip
-        return replace(some, never=(*some.never, (UNSHARDED, lambda x: x.offload_optimizer & (x.zero == 0))))
+        never = ((UNSHARDED, lambda x: x.offload_optimizer & (x.zero == 0)), (IN_BF16, added_in_bf16))
+        return replace(some, never=(*some.never, *never))
 
     def adapt(self, nearest: Nearest) -> None:
         """1F1B, ZeRO, AutoTP; what is Python's to say is noted."""
@@ -55,7 +66,7 @@ class DeepSpeed(Target):
         if row["offload_optimizer"] and row["zero"] == 0:
             nearest.change("zero", 1, UNSHARDED)
         if row["precision"] == "bf16" and gradient_formats(nearest.setup, Layouts.of_rows([row]))[0] == "fp32":
-            nearest.change("zero", max(row["zero"], 1), "bf16 without ZeRO adds gradients up in bf16 alone")
+            nearest.change("zero", max(row["zero"], 1), IN_BF16)
         if row["zero"] < 3:
             nearest.change("offload_fraction", 1.0, "the ratio of offload_optimizer is ZeRO 3's alone")
         nearest.change("pipeline_layout", "", "PipelineModule splits the layers itself")
@@ -65,12 +76,21 @@ class DeepSpeed(Target):
                 f"pp {row['pp']}: the JSON has no key that makes stages; build the model as a PipelineModule with "
                 f"num_stages={row['pp']}, partition_method={method!r}"
             )
-        if row["tp"] > 1:
+        if row["tp"] > 1 and row["pp"] > 1:
+            topology = f"PipeModelDataParallelTopology(num_pp={row['pp']}, num_mp={row['tp']}, num_dp={row['dp']})"
+            nearest.note(
+                f"tp {row['tp']}: AutoTP splits no PipelineModule; give it topology={topology} and layers that are "
+                "tensor-parallel themselves, such as Megatron-DeepSpeed's"
+            )
+        elif row["tp"] > 1:
             nearest.note(
                 f"global_batch {row['global_batch']}: micro-batch and accumulation steps make it; without an mpu "
                 f"DeepSpeed counts tensor ranks as replicas, and says {row['global_batch'] * row['tp']}"
             )
-        nearest.adam_alone()
+        if row["optimizer"] != "adam" and row["offload_optimizer"]:
+            raise nearest.refuse("optimizer", "updates states on the host by its own Adam", "recommend with adam")
+        if row["optimizer"] != "adam":
+            nearest.note(f"optimizer {row['optimizer']}: no key for it; give deepspeed.initialize its own, optimizer=")
         if row["offload_optimizer"]:
             nearest.note("offload_optimizer: give it deepspeed.ops.adam.DeepSpeedCPUAdam; it refuses torch's own")
         nearest.own_heads()
@@ -91,7 +111,7 @@ class DeepSpeed(Target):
         config: dict[str, Any] = {
             "comment": [one_line(sentence) for sentence in job.head],
             # Tensor ranks count as replicas in it, unless an mpu tells them apart (runtime/config.py).
-            **({"train_batch_size": row["global_batch"]} if row["tp"] == 1 else {}),
+            **({"train_batch_size": row["global_batch"]} if row["tp"] == 1 or row["pp"] > 1 else {}),
             "train_micro_batch_size_per_gpu": row["micro_batch"],
             "gradient_accumulation_steps": int(job.layouts.micro_batches[0]),
             "gradient_clipping": 1.0,
@@ -99,8 +119,9 @@ class DeepSpeed(Target):
             "fp16": {"enabled": row["precision"] == "fp16"},
             **_gradients(job),
             "zero_optimization": _zero(job),
+            **({"zero_allow_untested_optimizer": True} if row["optimizer"] != "adam" and row["zero"] > 0 else {}),
         }
-        if row["tp"] > 1:
+        if row["tp"] > 1 and row["pp"] == 1:
             config["tensor_parallel"] = {"autotp_size": row["tp"]}
         if row["pp"] > 1:
             config["pipeline"] = {"activation_checkpoint_interval": 1 if row["recompute"] == "full" else 0}

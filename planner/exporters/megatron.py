@@ -18,7 +18,7 @@ from planner.costs.shapes import has_dropout, is_latent
 from planner.exporters import megatron_limits, megatron_model
 from planner.exporters.megatron_model import Arguments, chosen, model_arguments, model_notes, modules, recompute_method
 from planner.exporters.megatron_optimizer import MOMENTS, adapt_optimizer, optimizer_name
-from planner.exporters.target import Job, Nearest, Target, allowed, comments, launch_shape, stage_layers
+from planner.exporters.target import OPTIMIZERS, Job, Nearest, Target, allowed, comments, launch_shape, stage_layers
 from planner.layouts import Dispatcher
 from planner.models import Transformer
 from planner.question import one_layout
@@ -40,6 +40,7 @@ class Megatron(Target):
     profile = "megatron-core"
     cluster_first = True
     family = "megatron"
+    optimizers = OPTIMIZERS
     version = "Megatron-Core 0.16.1"
     suffix = ".sh"
 

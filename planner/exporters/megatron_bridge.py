@@ -13,7 +13,7 @@ from planner.exporters import megatron
 from planner.exporters.megatron import Megatron
 from planner.exporters.megatron_model import modules, recompute_method
 from planner.exporters.megatron_optimizer import MOMENTS, optimizer_name
-from planner.exporters.target import MODELS, Job, Nearest, Target, comments, quoted
+from planner.exporters.target import MODELS, OPTIMIZERS, Job, Nearest, Target, comments, quoted
 from planner.models import Transformer, load_model, with_seq_len
 from planner.search import Fixed
 
@@ -36,6 +36,7 @@ class MegatronBridge(Target):
     title = "Megatron-Bridge"
     profile = "megatron-bridge"
     family = "megatron"
+    optimizers = OPTIMIZERS
     version = "0.3.1"
     suffix = ".py"
     adapters = ""

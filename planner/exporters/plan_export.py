@@ -1,5 +1,6 @@
 """A plan for a framework: the nearest layout that it can run, what changed and what that costs, and the file."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,7 @@ from planner.exporters.torchtitan_toml import TorchtitanToml
 from planner.layouts import Layouts
 from planner.models.flops import mfu_text
 from planner.plan_file import SavedPlan
-from planner.question import one_layout
+from planner.question import FIT_CHANCE, one_layout
 from planner.setup import Setup
 from planner.step.legality import check_legal
 from planner.step.timeline.timed import timed_estimate
@@ -79,6 +80,7 @@ def export_plan(
         raise InputError(f"base is {base!r}; allowed: none for {target.name}, only torchtitan builds on a recipe")
     setup = target.own(plan.setup) if own else plan.setup
     target.check_training(plan.row["train"])
+    target.check_shared([("optimizer", plan.row["optimizer"])])
     nearest = Nearest(target.title, setup, plan.row, base)
     if plan.row["train"] != "full" and target.adapters:
         nearest.note(f"train {plan.row['train']}: {target.adapters}")
@@ -112,7 +114,8 @@ def _head(
     """Sentences for the file's top, and a warning if what it runs does not fit in memory."""
     same = nearest.row == plan.row and setup.framework == plan.setup.framework
     figures = plan.record if same or not plan.anchored else {}  # what is set beside seconds without an anchor has none
-    predicted, fits = _predicted(setup, layouts, plan.record if same else {})
+    predicted, fits, chance = _predicted(setup, layouts, plan.record if same else {})
+    least = 0.0
     row = layouts.row(0)
     head = [
         f"{setup.model.name} on {gpus_text(plan.gpus)} of {setup.cluster.name}, for {target.title} ({target.version}),"
@@ -123,29 +126,30 @@ def _head(
     if row["attention"] == "flash3" and setup.cluster.accelerator.efficiency.name.startswith("blackwell"):
         head[1] += " flash3 stands for Blackwell's best kernel, cuDNN's or FlashAttention 4."
     if not same:
-        own = _predicted(plan.setup, plan.layouts, figures)[0]
+        own, _, least = _predicted(plan.setup, plan.layouts, figures)
         head.append(f"The plan's own layout with profile {plan.setup.framework.name}: {own}")
         head.append(f"The best that {target.title} can run: planner recommend ... --framework {target.name}")
     if plan.anchored:
         kept = "with" if same and plan.record else "without"
         head.append(f"These seconds are {kept} the measured runs that the plan was anchored on.")
     head += [f"NOT EXPRESSED: {note}." for note in nearest.notes]
-    if fits:
+    if fits and chance >= min(least, FIT_CHANCE):
         return tuple(head), ""
-    warning = f"what {target.title} can run of this plan does not fit in memory: {predicted} "
+    holds = f"fits in {math.floor(100.0 * chance)}% of such cases" if fits else "does not fit in memory"
+    warning = f"what {target.title} can run of this plan {holds}: {predicted} "
     warning += f"Search for what fits with planner recommend --framework {target.name}"
-    return (*head, "WARNING: this does not fit in memory."), warning
+    return (*head, f"WARNING: this {holds}."), warning
 
 
-def _predicted(setup: Setup, layouts: Layouts, record: Mapping[str, Any]) -> tuple[str, bool]:
-    """Step, MFU and memory of a layout in words, and whether it fits: a record's figures, else an estimate."""
+def _predicted(setup: Setup, layouts: Layouts, record: Mapping[str, Any]) -> tuple[str, bool, float]:
+    """Step, MFU and memory of a layout in words, whether it fits, how likely: a record's figures, else an estimate."""
     capacity = setup.cluster.accelerator.memory_bytes
-    keys = ("step_time_s", "mfu", "memory_gib")
+    keys = ("step_time_s", "mfu", "memory_gib", "fit_chance")
     if all(key in record for key in keys):
-        step, mfu, memory = (float(record[key]) for key in keys)
+        step, mfu, memory, chance = (float(record[key]) for key in keys)
     else:
-        found = timed_estimate(setup, layouts)
-        step, mfu, memory = float(found.step_time_s[0]), float(found.mfu[0]), float(found.memory_bytes[0]) / GIB
+        x = timed_estimate(setup, layouts)
+        step, mfu, memory, chance = (float(a[0]) for a in (x.step_time_s, x.mfu, x.memory_bytes / GIB, x.fit_chance))
     held = f"{memory:.1f} of {capacity / GIB:.1f} GiB per GPU."
     text = f"{format_seconds(step)} per step, {mfu_text(mfu, setup.model)}, {held}"
-    return text, memory * GIB <= capacity
+    return text, memory * GIB <= capacity, chance

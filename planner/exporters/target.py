@@ -19,7 +19,7 @@ from planner.calibration.moved import moved_framework
 from planner.costs.case import Case
 from planner.costs.memory.bytes_per_parameter import gradient_bytes, reduced_bytes
 from planner.hardware import Cluster, Framework, framework_on, load_framework, profile_names
-from planner.layouts import Layouts
+from planner.layouts import Layouts, OptimizerKind
 from planner.models import Transformer
 from planner.question import one_layout
 from planner.schedules import SCHEDULES, get_schedule
@@ -30,6 +30,7 @@ from planner.step.legality import first_broken
 from planner.step.step_costs import step_costs
 from planner.step.timeline.timed import timed_estimate
 
+OPTIMIZERS = tuple(kind.name.lower() for kind in OptimizerKind)
 MODELS = read_toml(Path(__file__).with_name("models.toml"))
 """Models that frameworks know by a name of their own, by framework."""
 
@@ -93,14 +94,6 @@ class Nearest:
     def refuse(self, key: str, reason: str, remedy: str) -> LayoutError:
         """The error for a choice that has no equivalent."""
         return LayoutError(f"{key} {_as_text(self.row[key])}: {self.title} {reason}; {remedy}")
-
-    def adam_alone(self) -> None:
-        """Refuse optimizers that a framework's file can't ask for.
-
-        Raises LayoutError if the plan's optimizer is not Adam with fp32 moments.
-        """
-        if self.row["optimizer"] != "adam":
-            raise self.refuse("optimizer", "has no setting for it here", "recommend with --optimizer adam")
 
     def whole_layers(self, reason: str) -> None:
         """Fine recomputation where a framework repeats whole layers only, or nothing under a split backward."""
@@ -175,6 +168,14 @@ class Target(ABC):
     """What `family` says of profiles whose figures its predictions may take."""
     unwritten: tuple[str, ...] = ()
     """Precisions that its file can't ask for, or that planner does not write."""
+    others: tuple[str, ...] = ()
+    """Profiles of the family that are another framework's own, with those that stand on them."""
+    optimizers: tuple[str, ...] = ("adam",)
+    """Optimizers that its file, or the script that it is for, can ask for."""
+    equal_nodes = False
+    """Whether its launcher starts equally many processes on each node."""
+    chooses_gradients = True
+    """Whether its file can say in which number format gradients are kept."""
     takes_base = False
     """Whether its file builds on a recipe of the user's own."""
     offloads_parameters = False
@@ -210,6 +211,27 @@ class Target(ABC):
         if text != "full" and self.adapters is None:
             raise LayoutError(f"train {text}: {self.title} has no adapters; train full, or export to megatron-bridge")
 
+    def writes(self, name: str, value: Any) -> bool:
+        """Whether its file can ask for a value of a choice that all layouts of a search share."""
+        if name == "optimizer":
+            return _as_text(value) in self.optimizers
+        return name != "grad_dtype" or self.chooses_gradients or _as_text(value) == "framework"
+
+    def check_shared(self, choices: Iterable[tuple[str, Any]]) -> None:
+        """Raises LayoutError if its file can't ask for one of the values."""
+        for name, value in choices:
+            if not self.writes(name, value):
+                raise LayoutError(f"{name} {_as_text(value)}: {self.title} has no setting for it; leave it out")
+
+    def check_gpus(self, cluster: Cluster, gpus: int) -> None:
+        """Raises LayoutError if its launcher can't start as many processes."""
+        nodes, each, last = launch_shape(cluster, gpus)
+        if self.equal_nodes and last < each:
+            raise LayoutError(
+                f"gpus is {gpus}, on the last node {last} of {each}: {self.title} starts equally many on each; "
+                f"allowed: {gpus - last} or {nodes * each}"
+            )
+
     def only(self, fixed: Fixed) -> Fixed:
         """A search's choices that the framework can run, within what the user has settled (`fixed`)."""
         return fixed
@@ -228,8 +250,10 @@ class Target(ABC):
         return cluster.framework if usual else self.profile
 
     def own(self, setup: Setup) -> Setup:
-        """The setup, under its own profile where the framework is of another family; an anchor moves that too."""
-        if family(setup.framework) in (self.family, OWN_FILE):
+        """The setup, under its own profile where the framework is another's; an anchor moves that too."""
+        names = (setup.framework.name, *setup.framework.bases)
+        nearest = next((name for name in names if name in (self.profile, *self.others)), self.profile)
+        if family(setup.framework) == OWN_FILE or (family(setup.framework) == self.family and nearest == self.profile):
             return setup
         return under(setup, self.profile_on(setup.cluster))
 

@@ -35,6 +35,7 @@ NATIVE = {
 HALF = ("bf16", "fp8")
 """Precisions whose weights are in bf16."""
 ONCE_A_STEP = "a pipeline's stages gather parameters and sum gradients once a step, zero 1"
+WITH_STATE = "without a pipeline FSDP shards gradients with the optimizer's state, zero 2"
 CHECKPOINTING = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
 
 
@@ -57,6 +58,8 @@ class Torchtitan(Target):
     suffix = ".py"
     unwritten = ("nvfp4",)
     takes_base = True
+    others = ("transformers",)
+    chooses_gradients = False
     adapters: str | None = "the recipe's model asks for it: give it a LoRAConverter (torchtitan, components/lora.py)"
     head_module = "lm_head"
     """The output product's name in its models."""
@@ -86,7 +89,10 @@ class Torchtitan(Target):
         names = tuple(s.name for s in SCHEDULES.values() if s.quick and self.runs(s))
         some = allowed(fixed, schedule=names, ulysses=(1,), recompute_layers=(0,), offload_layers=(0,),
                        offload_parameters=(False,))  # fmt: skip
-        return replace(some, never=(*some.never, (ONCE_A_STEP, sharded_once_a_step)))
+        some = replace(some, never=(*some.never, (ONCE_A_STEP, sharded_once_a_step)))
+        if fixed.zero != (1,):  # a search leaves out ZeRO 1 without a pipeline by itself
+            return some
+        return replace(some, never=(*some.never, (WITH_STATE, lambda x: x.pp == 1)))
 
     def in_precision(self, setup: Setup, precision: str) -> Setup:
         """Compiled in fp8: casts are counted as kernels that torch.compile fuses, and it warns of fp8 without it
@@ -122,7 +128,7 @@ class Torchtitan(Target):
         if sharded_once_a_step(one_layout(nearest.setup.cluster, **row))[0]:
             nearest.change("zero", 1, ONCE_A_STEP)
         if row["zero"] == 1 and row["pp"] == 1:
-            nearest.change("zero", 2, "FSDP shards gradients with the optimizer's state")
+            nearest.change("zero", 2, WITH_STATE)
         if row["offload_optimizer"]:
             nearest.change("offload_fraction", 1.0, "it moves all or nothing")
             nearest.note("offload_optimizer: enable_cpu_offload keeps parameters and gradients in host memory too")
@@ -133,7 +139,6 @@ class Torchtitan(Target):
             nearest.note(
                 f"experts: torchtitan takes ep {row['ep']} out of dp, cp and tp; planner splits them by tp too"
             )
-        nearest.adam_alone()
         if row["grad_dtype"] == "bf16":
             nearest.change("grad_dtype", "framework", "FSDP keeps the shard's gradient in the parameter's fp32")
         nearest.own_heads()
@@ -152,7 +157,7 @@ class Torchtitan(Target):
         fields = parallel_fields(job, self.head_module)
         csv, parts = csv_path(job), compiled(job)
         needed, narrowed = products(job, bool(parts))
-        backend = None if job.base else attention_backend(job, row)
+        backend, several = None if job.base else attention_backend(job, row), max(row["pp"], row["ep"], row["cp"]) > 1
         if csv is not None:
             fields["pipeline_parallel_schedule_csv"] = f'str(Path(__file__).with_name("{csv.name}"))'
         lines = [
@@ -178,7 +183,7 @@ class Torchtitan(Target):
             f'    config.training.mixed_precision_param = "{computed_in(row)}"',
             f'    config.training.mixed_precision_reduce = "{reduced_in(job)}"',
             f"    config.training.enable_cpu_offload = {row['offload_optimizer']}",
-            *(["    config.training.disable_cuda_graphs = True"] * bool(row["pp"] > 1 or row["ep"] > 1 or backend)),
+            *(["    config.training.disable_cuda_graphs = True"] * (several or bool(backend))),
             f"    config.activation_checkpoint = {CHECKPOINTING[row['recompute']]}",
             f"    config.compile = CompileConfig(enable={bool(parts)}{f', components={parts}' * bool(parts)})",
             "    config.parallelism = ParallelismConfig(",
@@ -312,7 +317,9 @@ def csv_path(job: Job) -> Path | None:
 def check_precision(precision: str) -> None:
     """Raises LayoutError if torchtitan does not train in that precision."""
     if precision == "fp16":
-        raise LayoutError("precision fp16: torchtitan trains in bfloat16 or float32; recommend with --precision bf16")
+        raise LayoutError(
+            "precision fp16: torchtitan trains in bfloat16 or float32; recommend with --precision bf16, or fp32"
+        )
 
 
 def _base(model: Transformer, base: str | None) -> tuple[str, str]:

@@ -1,12 +1,16 @@
 """torchtitan before February 2026: a TOML job file. Keys read in torchtitan 0.2.2, config/job_config.py."""
 
+from dataclasses import replace
+
 from planner.base.errors import LayoutError
 from planner.exporters import torchtitan
 from planner.exporters.target import Job, Nearest, Target, comments, quoted
 from planner.exporters.torchtitan import Torchtitan
 from planner.exporters.torchtitan_models import registered
 from planner.models import Transformer
+from planner.search import Fixed
 
+ALONE = "a rank whose states nobody shares has no FSDP, which moves them to the host"
 FLOAT8 = "quantize.linear.float8"
 FLOAT8_FIELDS = ('recipe_name = "rowwise"', 'filter_fqns = ["output"]')
 """As 0.3's converter has them: its one recipe, and not the head."""
@@ -41,12 +45,20 @@ class TorchtitanToml(Torchtitan):
         """Of Llama and DeepSeek alone (`pipelining_fn` of each model's __init__.py)."""
         return registered(model, before=True).module in ("llama3", "deepseek_v3")
 
+    def only(self, fixed: Fixed) -> Fixed:
+        """As the recipe's; states go to the host where FSDP has several ranks."""
+        some = super().only(fixed)
+        alone = (ALONE, lambda x: x.offload_optimizer & (x.shards == 1))
+        return replace(some, never=(*some.never, alone))
+
     def adapt(self, nearest: Nearest) -> None:
         """Adapts as the recipe does, but replicas stand alone, and tensor parallelism brings sequence parallelism."""
         row = nearest.row
         if row["zero"] == 0 and row["dp"] * row["cp"] > 1 and row["tp"] * row["pp"] * row["cp"] > 1:
             nearest.change("zero", 1, "it has no replicas beside other parallelism")
         super().adapt(nearest)
+        if row["offload_optimizer"] and row["dp"] * row["cp"] == row["dp_replicate"]:
+            raise nearest.refuse("offload_optimizer", f"can't do it: {ALONE}", "recommend --framework torchtitan")
         if row["tp"] > 1:
             nearest.change("sequence_parallel", True, "it comes with tensor parallelism, without a setting")
 

@@ -57,6 +57,7 @@ def deepspeed_run(
         python["pp"] = config.number("pipeline.stages")
     if config.get("pipeline.activation_checkpoint_interval") and python["recompute"] == "none":
         python["recompute"] = "full"
+    tp = tp if python["pp"] == 1 or tp > 1 else _ranks_of_modules(config, whole("gpus", gpus) // python["pp"])
     if whole("gpus", gpus) % (tp * python["pp"]):
         raise LayoutError(f"{gpus} GPUs aren't a multiple of tp {tp} * pp {python['pp']}")
     dp = gpus // (tp * python["pp"])
@@ -226,6 +227,19 @@ def _batch(config: Fields, dp: int, tp: int, filled: Mapping[str, Any], notes: l
             f"{config.path}: {keys[0]} {batch} isn't {keys[1]} {micro}{shown_steps} * {dp} data-parallel replicas"
         )
     return batch, micro
+
+
+def _ranks_of_modules(config: Fields, stage_gpus: int) -> int:
+    """Tensor ranks of a pipeline, whose modules have them, not AutoTP: GPUs of a stage for each replica that it counts.
+
+    1 where its batch sizes don't say how many replicas there are.
+    """
+    sizes = [config.get(key) for key in (*AUTO.values(), "gradient_accumulation_steps")]
+    if not all(isinstance(size, int) and size > 0 for size in sizes):
+        return 1
+    batch, micro, steps = sizes
+    replicas = batch // (micro * steps)
+    return stage_gpus // replicas if replicas and batch % (micro * steps) == stage_gpus % replicas == 0 else 1
 
 
 def _turned_off(config: Fields, stage: int, dp: int, f: Framework) -> tuple[Framework, dict[str, tuple[str, ...]]]:

@@ -156,7 +156,7 @@ def comparison_record(
 
 def comparison_view(r: Mapping[str, Any]) -> View:
     """The same for a person; `*` marks those that change the training."""
-    table = plain_table("schedule", "v", "k", "step s", "idle", "GiB", "weights", "sent GiB", "Gb/s needed", "has it",
+    table = plain_table("schedule", "v", "k", "step s", "idle", "GiB", "weights", "sent GiB", "Gb/s", "has it",
                         numbers=(1, 2, 3, 4, 5, 6, 7, 8))  # fmt: skip
     for x in r["schedules"]:
         row, fits = x["layout"], x["fits"]
@@ -167,8 +167,8 @@ def comparison_view(r: Mapping[str, Any]) -> View:
             f"{x['weight_versions'] * x['weight_copies']:g}", f"{x['pipeline_gib_sent']:.2f}",
             f"{x['needed_bandwidth_gbit_per_s']:.3g}", "yes" if x["framework_runs"] else "",
         )  # fmt: skip
-    lines = ["v virtual stages, k slices; weights: copies or versions of its weights that a rank holds; has it: "
-             f"{r['framework']} runs it"]  # fmt: skip
+    lines = ["v virtual stages, k slices; weights: copies or versions of its weights that a rank holds; Gb/s: "
+             f"needed of the pipeline's links; has it: {r['framework']} runs it"]  # fmt: skip
     if not all(x["synchronous"] for x in r["schedules"]):
         lines.append("* changes the training: gradients are taken at older weights; searched only with --allow-async")
     by_reason: dict[str, list[str]] = {}

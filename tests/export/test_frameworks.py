@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner import recommend
-from planner.base.errors import LayoutError, OutputError, UnknownNameError
+from planner import Cluster, Model, recommend
+from planner.base.errors import LayoutError, OutputError, PlannerError, UnknownNameError
 from planner.choices.pipeline_layout import parse_pipeline_layout, pipeline_layout_text
 from planner.exporters.plan_export import ALIASES, TARGETS, Export, export_plan, get_target
 from planner.hardware import load_cluster, load_framework, profile_names
@@ -28,6 +28,7 @@ from planner.question import careful, load_setup, what_is_fixed
 from planner.schedules import get_schedule
 from planner.setup import Setup
 from planner.step.legality import legal
+from planner.step.timeline.timed import timed_estimate
 
 NAMES = {
     path.stem: tomllib.loads(path.read_text()) for path in (Path(__file__).parent / "framework_names").glob("*.toml")
@@ -259,9 +260,9 @@ def test_optimizers_that_megatron_shards_otherwise():
     assert "--grad-reduce-in-bf16" in mixed.text
 
 
-@pytest.mark.parametrize("to", ["deepspeed", "torchtitan", "torchtitan-toml", "accelerate"])
+@pytest.mark.parametrize("to", ["torchtitan", "torchtitan-toml", "accelerate"])
 def test_frameworks_without_an_optimizer_refuse_it_in_one_line(to):
-    with pytest.raises(LayoutError, match=r"optimizer sgd: .* has no setting for it here; recommend with --optimizer"):
+    with pytest.raises(LayoutError, match=r"optimizer sgd: .* has no setting for it; leave it out"):
         export(to, plan("llama3-8b", dp=16, zero=2, optimizer=OptimizerKind.SGD))
 
 
@@ -312,7 +313,9 @@ def test_deepspeed_keys_are_published(any_plan):
     per_gpu = config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"]
     assert config.get("train_batch_size", per_gpu * world) == per_gpu * world == any_plan.row["global_batch"]
     # runtime/config.py asserts it with tensor ranks as replicas, unless an mpu tells them apart.
-    assert ("train_batch_size" in config) == (any_plan.row["tp"] == 1)
+    assert ("train_batch_size" in config) == (any_plan.row["tp"] == 1 or any_plan.row["pp"] > 1)
+    # AutoTP would split a PipelineModule's stages that its topology's model ranks share already.
+    assert ("tensor_parallel" in config) == (any_plan.row["tp"] > 1 and any_plan.row["pp"] == 1)
 
 
 def test_torchtitan_fields_are_published(any_plan, tmp_path):
@@ -705,7 +708,7 @@ def test_torchtitan_runs_the_kernel_that_the_seconds_are_of(cluster, kernel, cp,
     assert f'model_registry("8B", attn_backend="{backend}")' in done.text
     assert backend in names("torchtitan", "attn_backend")
     assert any(note.startswith(f"attention {kernel}: the recipe's") for note in done.notes) == said
-    assert ("disable_cuda_graphs = True" in done.text) != said
+    assert ("disable_cuda_graphs = True" in done.text) == (not said or cp > 1)
     assert ("flash-attn-3" in done.text) == (kernel == "flash3" and not said)
     own = export("torchtitan", one, base="my.recipes:base")
     assert "model_registry" not in own.text
@@ -814,3 +817,88 @@ def test_torchtitans_stages_gather_once_a_step(schedule, zero):
     searched = recommend("llama3-8b", "dgx-h100", gpus=16, batch=64, framework="torchtitan", pp=2)
     layouts = searched.found.estimate.layouts
     assert set(layouts.zero[layouts.pp > 1].tolist()) <= {0, 1}
+
+
+def test_deepspeed_takes_an_optimizer_of_the_scripts_own():
+    one = plan("llama3-8b", dp=16, zero=2, optimizer=OptimizerKind.SGD)
+    done = export("deepspeed", one)
+    assert json.loads(done.text)["zero_allow_untested_optimizer"] is True
+    assert any(note.startswith("optimizer sgd: no key for it; give deepspeed.initialize") for note in done.notes)
+    with pytest.raises(LayoutError, match=r"optimizer sgd: DeepSpeed updates states on the host by its own Adam"):
+        export("deepspeed", plan("llama3-8b", dp=16, zero=2, optimizer=OptimizerKind.SGD, offload_optimizer=True))
+
+
+@pytest.mark.parametrize("to", ["torchtitan", "accelerate"])
+def test_a_search_is_refused_what_its_files_framework_cannot_ask_for(to):
+    with pytest.raises(PlannerError, match=r"optimizer adam_8bit: .* has no setting for it; leave it out"):
+        recommend(Model("llama3-8b"), Cluster("dgx-h100"), gpus=8, batch=64, framework=to, optimizer="adam_8bit")
+
+
+def test_one_gpu_that_shares_its_states_with_the_host_runs_fsdp_under_accelerate():
+    alone = export("accelerate", plan("llama3-8b", zero=0, offload_optimizer=True)).text
+    for line in ('distributed_type: "FSDP"', "  fsdp_offload_params: true", "num_processes: 1"):
+        assert line in alone.splitlines()
+
+
+def test_torchtitans_older_release_offloads_nothing_that_is_not_sharded():
+    alone = plan("llama3-8b", tp=2, offload_optimizer=True)
+    with pytest.raises(LayoutError, match=r"offload_optimizer on: torchtitan can't do it: a rank whose states nobody"):
+        export("torchtitan-toml", alone)
+    assert (
+        "enable_cpu_offload = true"
+        in export("torchtitan-toml", plan("llama3-8b", dp=2, zero=3, offload_optimizer=True)).text
+    )
+
+
+def test_context_ranks_under_accelerate_are_predicted_with_the_kernel_that_they_run():
+    done = export("accelerate", plan("llama3-8b", dp=2, cp=2, zero=3, attention=Attention.FLASH3))
+    assert done.layouts.row(0)["attention"] == "flash2"
+    assert any("attn_implementation=sdpa" in note for note in done.notes)
+
+
+def test_torchtitans_plan_under_accelerate_has_the_loss_of_transformers():
+    own = get_target("accelerate").own
+    setup = load_setup("llama3-8b", "dgx-h100")
+
+    def named(name):
+        return own(replace(setup, framework=load_framework(name))).framework.name
+
+    assert named("torchtitan-compiled") == "transformers"
+    assert named("transformers") == "transformers"
+    assert named("fsdp") == "fsdp"  # a trainer of one's own
+    assert get_target("torchtitan").own(replace(setup, framework=load_framework("transformers"))).framework.name == (
+        "torchtitan"
+    )
+
+
+def test_tensor_ranks_of_a_deepspeed_pipeline_are_its_topologys():
+    done = export("deepspeed", plan("llama3-8b", dp=2, tp=2, pp=2, zero=1))
+    config = json.loads(done.text)
+    assert "tensor_parallel" not in config
+    assert any("PipeModelDataParallelTopology(num_pp=2, num_mp=2, num_dp=2)" in note for note in done.notes)
+
+
+def test_gpus_that_a_launcher_cannot_start_are_refused_before_a_search():
+    with pytest.raises(PlannerError, match=r"gpus is 11, on the last node 3 of 8: Accelerate starts equally many"):
+        recommend(Model("llama3-8b"), Cluster("dgx-h100"), gpus=11, batch=64 * 11, framework="accelerate")
+
+
+def test_torchtitan_is_searched_for_what_it_shards():
+    with pytest.raises(PlannerError):
+        recommend(Model("llama3-8b"), Cluster("dgx-h100"), gpus=8, batch=64, framework="torchtitan", zero=1, pp=1)
+
+
+def test_an_export_that_is_less_likely_to_fit_says_so():
+    one = plan("llama3-8b", dp=8, zero=3, recompute=Recompute.FULL)
+    memory = float(
+        timed_estimate(get_target("accelerate").own(one.setup), export("accelerate", one).layouts).memory_bytes[0]
+    )
+
+    def warned(capacity):
+        chip = replace(one.setup.cluster.accelerator, memory_bytes=capacity)
+        cluster = replace(one.setup.cluster, accelerator=chip)
+        return export("accelerate", replace(one, setup=replace(one.setup, cluster=cluster))).warning
+
+    assert warned(2.0 * memory) == ""
+    assert re.search(r"can run of this plan fits in \d\d% of such cases", warned(1.02 * memory))
+    assert "does not fit in memory" in warned(0.9 * memory)

@@ -23,7 +23,7 @@ from tests.calibration.test_fit import shipped_runs
 from tests.commands import planner
 
 LAYOUT = {"dp": 4, "tp": 2, "zero": 1, "sequence_parallel": True}
-OWN = {"deepspeed": "megatron-deepspeed", "accelerate": "fsdp", "torchtitan": "torchtitan",
+OWN = {"deepspeed": "megatron-deepspeed", "accelerate": "transformers", "torchtitan": "torchtitan",
        "torchtitan-toml": "torchtitan", "megatron": "megatron-core", "megatron-bridge": "megatron-core"}  # fmt: skip
 
 
@@ -110,8 +110,8 @@ def test_an_anchor_moves_another_frameworks_figures_too():
     plain = load_setup("llama3-8b", "dgx-h100")
     found = anchor(shipped_runs("megatron-core-h100-weak")[:3], plain.cluster)
     other = get_target("accelerate").own(found.anchored(plain))
-    assert other.framework == moved_framework(load_framework("fsdp"), found.update.shift)
-    assert other.framework != load_framework("fsdp")
+    assert other.framework == moved_framework(load_framework("transformers"), found.update.shift)
+    assert other.framework != load_framework("transformers")
     assert other.cluster == found.anchored(plain).cluster
 
 
