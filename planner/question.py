@@ -303,18 +303,25 @@ def largest_question(
     )  # fmt: skip
 
 
-ELSEWHERE = {"seq_len": "planner.Model(name, seq_len=...)", "network": "planner.Cluster(name, network=...)"}
+ELSEWHERE = {
+    "seq_len": "planner.Model(name, seq_len=...)", "network": "planner.Cluster(name, network=...)",
+    "global_batch": "batch, in sequences per step", "batch_tokens": "batch, in sequences per step",
+}  # fmt: skip
 """Where in Python belongs what commands have as an option."""
+
+
+def check_elsewhere(choices: Mapping[str, Any]) -> None:
+    """Raises ArgumentError if one of the choices has another place in Python."""
+    for name in choices:
+        if where := ELSEWHERE.get(name):
+            raise ArgumentError(f"{name} is no choice of a layout; allowed: {where}")
 
 
 def _check_names(choices: Mapping[str, Any], known: Iterable[str] = CHOICES, more: Iterable[str] = ()) -> None:
     """Raises ArgumentError if a choice is unknown."""
-    if "batch_tokens" in choices:
-        raise ArgumentError("batch_tokens is the command line's; allowed: batch, in sequences per step")
-    if unknown := [name for name in choices if name not in known]:
-        if where := ELSEWHERE.get(unknown[0]):
-            raise ArgumentError(f"{unknown[0]} is no choice of a layout; allowed: {where}")
-        raise ArgumentError(f"{unknown[0]} is no choice; there are {', '.join((*known, *more))}")
+    if unknown := {name: value for name, value in choices.items() if name not in known}:
+        check_elsewhere(unknown)
+        raise ArgumentError(f"{next(iter(unknown))} is no choice; there are {', '.join((*known, *more))}")
 
 
 def check_share(given: Mapping[str, Any], offloads: bool, needed: str) -> None:

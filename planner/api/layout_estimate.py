@@ -16,7 +16,7 @@ from planner.api.frameworks import layout_under
 from planner.api.inputs import ClusterLike, LayoutChoices, ModelLike, setup_of
 from planner.layouts import Layouts
 from planner.plan_file import SavedPlan
-from planner.question import batch_or_usual, word
+from planner.question import batch_or_usual, check_elsewhere, word
 from planner.report import records, tables
 from planner.report.plain_table import View, stacked
 from planner.report.records import layout_frame
@@ -231,6 +231,7 @@ def estimate(
         LayoutError: a layout that breaks a rule of parallelism.
     """
     setup = anchored(setup_of(model, cluster, framework), anchor)
+    check_elsewhere(choices)
     each = batch_or_usual(batch, setup.model.seq_len, choices.get("dp", 1))
     return estimate_one(setup, global_batch=each, **choices)
 

@@ -19,7 +19,7 @@ from planner.base.files import write_text
 from planner.base.units import GIB
 from planner.exporters.perfetto import step_trace
 from planner.layouts import Layouts
-from planner.question import batch_or_usual
+from planner.question import batch_or_usual, check_elsewhere
 from planner.report import simulations, tables
 from planner.report.pictures import svg_element, timeline_figure
 from planner.report.plain_table import View
@@ -184,5 +184,6 @@ def simulate(
     file = None if schedule_file is None else Path(schedule_file)
     how = Timing(schedule_file=file, slices=slices)
     setup = setup_of(model, cluster, framework)
+    check_elsewhere(choices)
     each = batch_or_usual(batch, setup.model.seq_len, choices.get("dp", 1))
     return simulate_one(setup, how, global_batch=each, **choices)

@@ -289,7 +289,15 @@ BAD = [
     (lambda: planner.validate(5), "files is 5; allowed: a CSV file"),
     (
         lambda: recommend("gpt2", "dgx-h100", gpus=8, batch_tokens="4M"),
-        "batch_tokens is the command line's; allowed: batch",
+        "batch_tokens is no choice of a layout; allowed: batch, in sequences",
+    ),
+    (
+        lambda: planner.estimate("gpt2", "dgx-h100", global_batch=64),
+        "global_batch is no choice of a layout; allowed: batch",
+    ),
+    (
+        lambda: planner.simulate("gpt2", "dgx-h100", global_batch=64),
+        "global_batch is no choice of a layout; allowed: batch",
     ),
     (
         lambda: recommend("gpt2", "dgx-h100", gpus=8, batch=64, tp=[]),
