@@ -98,7 +98,8 @@ def _kernels(setup: Setup, layouts: Layouts) -> list[str]:
         replayed = "layers replayed as CUDA graphs, whose own buffers are not counted"
         said.append(replayed if graphed(layouts)[0] else "no CUDA graphs: layers recomputed or offloaded have none")
     if setup.framework.compiled_layers:
-        said.append(f"layers compiled by torch.compile ({setup.framework.name})")
+        by = "XLA" if setup.framework.stack == "jax" else "torch.compile"
+        said.append(f"layers compiled by {by} ({setup.framework.name})")
     elif compiled in profile_names("frameworks"):
         said.append(f"layers not compiled (--framework {compiled} counts torch.compile)")
         if layouts.precision[0] >= Precision.FP8:  # pytorch/ao, issues 685 and 1297

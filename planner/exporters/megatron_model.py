@@ -85,7 +85,7 @@ def model_notes(model: Transformer) -> list[str]:
     lost = [own["lost"]] if "lost" in own else []
     if scaling and not (scaling == "yarn" and m.kv_lora_rank):
         lost.append(f"scaling of rotary positions, {m.rope_type}")
-    elif other := [f"{k} {v}" for k, v in values.items() if k not in ARGUMENTS and float(v) != USUAL.get(k)]:
+    elif other := [f"{k} {v}" for k, v in values.items() if k not in YARN and float(v) != USUAL.get(k)]:
         lost.append(f"YaRN's {', '.join(other)}")
     if m.router.startswith("sigmoid-first") and m.top_k > 1:
         lost.append("experts' weights that don't sum to 1")
@@ -126,8 +126,8 @@ def _whole_every(m: Transformer) -> int | None:
     return every if not whole or (every > 1 and int(m.num_layers) // every == whole) else None
 
 
-ARGUMENTS = {"factor": "--rotary-scaling-factor", "mscale": "--mscale", "mscale_all_dim": "--mscale-all-dim"}
-"""YaRN's, of latent attention alone."""
+YARN = {"factor": "--rotary-scaling-factor", "mscale": "--mscale", "mscale_all_dim": "--mscale-all-dim"}
+"""Its values by Hugging Face's names, of latent attention alone."""
 USUAL = {"beta_fast": 32, "beta_slow": 1, "original_max_position_embeddings": 4096}
 """What Megatron-Core assumes of it there, by `MLATransformerConfig`."""
 
@@ -148,7 +148,7 @@ def _attention(m: Transformer) -> Arguments:
         (latent, "--qk-head-dim", m.head_dim - m.qk_rope_head_dim),
         (latent, "--qk-pos-emb-head-dim", m.qk_rope_head_dim),
         (latent, "--v-head-dim", m.v_head_dim),
-        *((latent and kind == "yarn" and key in values, name, values.get(key)) for key, name in ARGUMENTS.items()),
+        *((latent and kind == "yarn" and key in values, name, values.get(key)) for key, name in YARN.items()),
         (not latent, "--kv-channels", m.head_dim),
         (grouped, "--group-query-attention"),
         (grouped, "--num-query-groups", m.num_kv_heads),

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from planner.base.errors import InputError, shown
+from planner.exporters.megatron_model import YARN
 from planner.imports.arguments import Arguments
 from planner.models import Transformer
 from planner.models.from_shape import from_pattern
@@ -68,7 +69,13 @@ def _positions(a: Arguments, seq_len: int) -> dict[str, Any]:
     return {"rotary": rotary, "max_positions": positions, "dropout": learned, **(turned if rotary else {})}
 
 
-def _attention(a: Arguments, hidden: int, heads: int) -> dict[str, int | None]:
+def _yarn(a: Arguments) -> str:
+    """The scaling of latent attention's positions that is asked for, in Hugging Face's words."""
+    values = {key: a.real(name.removeprefix("--"), 1.0, 1e6) for key, name in YARN.items() if name[2:] in a}
+    return " ".join(["yarn", *(f"{key} {value:g}" for key, value in values.items())]) if values else ""
+
+
+def _attention(a: Arguments, hidden: int, heads: int) -> dict[str, Any]:
     """Heads and their sizes, of latent attention or of the usual one."""
     if "multi-latent-attention" in a:
         rope_dim = a.number("qk-pos-emb-head-dim", 64) or 0
@@ -80,6 +87,7 @@ def _attention(a: Arguments, hidden: int, heads: int) -> dict[str, int | None]:
             "kv_lora_rank": a.number("kv-lora-rank", 32) or 0,
             "qk_rope_head_dim": rope_dim,
             "v_head_dim": a.number("v-head-dim", 128) or 0,
+            "rope_type": _yarn(a),
         }
     if a.number("kv-channels") is None and hidden % heads:
         raise InputError(
@@ -103,8 +111,13 @@ def _experts(a: Arguments, ffn: int) -> dict[str, Any]:
         "expert_groups": a.number("moe-router-num-groups", 0),
         "top_k_groups": a.number("moe-router-group-topk", 0),
     }
+    kind = "sigmoid" if a.text("moe-router-score-function") == "sigmoid" else "softmax"
+    first = kind == "softmax" and "moe-router-pre-softmax" in a and sizes["top_k"] != 1  # a softmax over one is 1
+    scale = a.text("moe-router-topk-scaling-factor")
+    router = kind + "-first" * first + (f" {scale}" if scale else "")
     of_experts = {name: (size or 0) if experts else 0 for name, size in sizes.items()}
-    return {"num_experts": experts, "num_shared_experts": shared / max(moe_ffn, 1), "moe_ffn": moe_ffn, **of_experts}
+    return {"num_experts": experts, "num_shared_experts": shared / max(moe_ffn, 1), "moe_ffn": moe_ffn, **of_experts,
+            "router": router if experts else ""}  # fmt: skip
 
 
 def _windows(a: Arguments, attention: int) -> tuple[int, int]:

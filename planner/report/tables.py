@@ -40,7 +40,7 @@ PARTS = {
     "tensor_comm": "tensor-parallel collectives",
     "context_comm": "context-parallel ring",
     "expert_comm": "expert all-to-all",
-    "sharding_comm": "parameter gathers (ZeRO-3)",
+    "sharding_comm": "gathers and scatters of ZeRO",
     "pipeline_comm": "sends between stages",
     "host_comm": "activations to the host and back, exposed",
     "imbalance": "uneven stages",

@@ -69,8 +69,8 @@ MODELS += ["llama4-maverick", "gemma2-9b", "glm-4.5", "qwen2-57b-a14b", "deepsee
 
 @pytest.mark.parametrize("name", MODELS)
 def test_models_go_through_megatron_arguments(name):
-    """But for names, what Megatron-LM can't say (BLOOM's norm, parallel blocks), sizes of absent dense layers, and how
-    experts are chosen and positions scaled, which is no second and not read."""
+    """But for names, what Megatron-LM can't say (BLOOM's norm, parallel blocks, Llama 4's lengths, YaRN's other values
+    and YaRN without latent attention), and sizes of absent dense layers."""
     model = load_model(name)
     asked = question(model)
     layouts = Layouts.of(global_batch=8, dp=1)
@@ -84,7 +84,7 @@ def test_models_go_through_megatron_arguments(name):
         parallel_norms=False,
         qk_l2_norm=False,
         **of_defaults(model),
-        **dict.fromkeys(TEXTS, ""),
+        **dict.fromkeys(TEXTS, "") | {"router": said_router(model), "rope_type": said_yarn(model)},
     )
     assert not run.unknown
 
@@ -97,6 +97,22 @@ def test_shared_experts_need_be_no_multiple_of_a_routed_one():
     read = megatron(text, gpus=1).setup.model
     assert read.num_shared_experts == model.num_shared_experts
     assert counts.total_params(read) - counts.total_params(replace(read, num_shared_experts=0)) == 32 * 3 * 4096 * 2048
+
+
+def said_router(model):
+    """Megatron-LM's router where a model says another, or nothing."""
+    if not model.num_experts:
+        return ""
+    one_of_all = model.top_k == 1 and not model.router.startswith("sigmoid")
+    return "softmax" if one_of_all else model.router.replace("sigmoid-first", "sigmoid") or "softmax"
+
+
+def said_yarn(model):
+    """What Megatron-LM's arguments say of it."""
+    kind, *words = model.rope_type.split() or [""]
+    values = dict(zip(words[::2], words[1::2], strict=True))
+    said = [f"{key} {values[key]}" for key in ("factor", "mscale", "mscale_all_dim") if key in values]
+    return " ".join(["yarn", *said]) if kind == "yarn" and model.kv_lora_rank else ""
 
 
 def of_defaults(model):
@@ -408,7 +424,8 @@ NEMOTRON_3 = """--hybrid-layer-pattern
 
 def test_a_hybrid_with_latents_and_a_module_used_twice():
     """Arguments of NVIDIA's own script for Nemotron 3 (a pattern for each module behind a slash), Super's sizes."""
-    preset = load_model("nemotron-3-super-120b-a12b-mtp")
+    # Nothing is said of the router: Megatron-LM's default.
+    preset = replace(load_model("nemotron-3-super-120b-a12b-mtp"), router="softmax")
 
     def read(text):
         run = megatron(text, gpus=8)
