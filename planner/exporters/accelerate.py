@@ -47,6 +47,10 @@ class Accelerate(Target):
                        recompute=(Recompute.NONE, Recompute.FULL))  # fmt: skip
         return replace(some, never=(*some.never, (REPLICAS, replicated_beside)))
 
+    def writes(self, name: str, value: Any) -> bool:
+        """Neither the format in which gradients are kept nor in which they are summed: mixed_precision chooses."""
+        return super().writes("grad_dtype" if name == "grad_reduce_dtype" else name, value)
+
     def adapt(self, nearest: Nearest) -> None:
         """FSDP over dp x cp, tensor and context parallelism."""
         row = nearest.row
@@ -97,8 +101,9 @@ class Accelerate(Target):
             hopper = nearest.setup.cluster.accelerator.efficiency.name == "hopper"
             own = "flash_attention_2" if kernel != "flash3" else "flash_attention_3" if hopper else "sdpa"
             how = "sdpa" if row["cp"] > 1 else own
-            if row["cp"] > 1:
-                nearest.change("attention", "flash2", "context ranks run PyTorch's, whose flash kernel is the second")
+            if how == "sdpa":  # PyTorch takes cuDNN's by itself from cuDNN 9.15 on, else flash (cuda/sdp_utils.cpp)
+                backend = "CUDNN" if kernel == "flash3" else "FLASH"
+                how += f" and train inside torch.nn.attention.sdpa_kernel(SDPBackend.{backend}_ATTENTION)"
             shifted = "; context ranks want labels that the script has shifted (shift_labels)" * (row["cp"] > 1)
             nearest.note(f"attention {kernel}: the model's; load it with attn_implementation={how}{shifted}")
 

@@ -17,7 +17,7 @@ from planner.base.errors import LayoutError, OutputError
 from planner.exporters.schedule_csv import schedule_csv
 from planner.exporters.target import Job, Nearest, Target, allowed, comments, identifier, stage_layers, under
 from planner.exporters.torchtitan_models import BY_SIZES, attention_backend, registered, sizes_of
-from planner.layouts import Layouts
+from planner.layouts import Layouts, Recompute
 from planner.models import Transformer
 from planner.question import one_layout
 from planner.schedules import SCHEDULES, Pipeline, Schedule, get_schedule
@@ -35,6 +35,7 @@ NATIVE = {
 HALF = ("bf16", "fp8")
 """Precisions whose weights are in bf16."""
 ONCE_A_STEP = "a pipeline's stages gather parameters and sum gradients once a step, zero 1"
+NO_MODULES = "it recomputes whole layers or chosen operations, not modules"
 WITH_STATE = "without a pipeline FSDP shards gradients with the optimizer's state, zero 2"
 CHECKPOINTING = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
 
@@ -89,7 +90,8 @@ class Torchtitan(Target):
         names = tuple(s.name for s in SCHEDULES.values() if s.quick and self.runs(s))
         some = allowed(fixed, schedule=names, ulysses=(1,), recompute_layers=(0,), offload_layers=(0,),
                        offload_parameters=(False,))  # fmt: skip
-        some = replace(some, never=(*some.never, (ONCE_A_STEP, sharded_once_a_step)))
+        fine = (NO_MODULES, lambda x: x.recompute == Recompute.FINE)
+        some = replace(some, never=(*some.never, (ONCE_A_STEP, sharded_once_a_step), fine))
         if fixed.zero != (1,):  # a search leaves out ZeRO 1 without a pipeline by itself
             return some
         return replace(some, never=(*some.never, (WITH_STATE, lambda x: x.pp == 1)))
@@ -134,7 +136,7 @@ class Torchtitan(Target):
             nearest.note("offload_optimizer: enable_cpu_offload keeps parameters and gradients in host memory too")
         if row["recompute"] == "selective":
             nearest.note("recompute selective: SelectiveAC recomputes other operations than the attention core")
-        nearest.whole_layers("it recomputes whole layers or chosen operations, not modules")
+        nearest.whole_layers(NO_MODULES)
         if row["ep"] > 1 and row["etp"] > 1 and self.takes_base:
             nearest.note(
                 f"experts: torchtitan takes ep {row['ep']} out of dp, cp and tp; planner splits them by tp too"

@@ -755,6 +755,9 @@ def test_torchtitan_has_pipelines_of_some_models(to, model):
         recommend(model, "dgx-h100", gpus=8, batch=64, framework=to, pp=2)
 
 
+CUDNN, FLASH = (
+    f"sdpa and train inside torch.nn.attention.sdpa_kernel(SDPBackend.{x}_ATTENTION)" for x in ("CUDNN", "FLASH")
+)
 SHIFTED = "; context ranks want labels that the script has shifted (shift_labels)"
 
 
@@ -762,14 +765,16 @@ SHIFTED = "; context ranks want labels that the script has shifted (shift_labels
     ("cluster", "kernel", "cp", "how"),
     [
         ("dgx-h100", "flash1", 1, "flash_attention_2"), ("dgx-h100", "flash2", 1, "flash_attention_2"),
-        ("dgx-h100", "flash3", 1, "flash_attention_3"), ("dgx-h100", "flash3", 2, "sdpa" + SHIFTED),
-        ("dgx-b200", "flash3", 1, "sdpa"), ("dgx-a100-80gb", "flash2", 2, "sdpa" + SHIFTED),
+        ("dgx-h100", "flash3", 1, "flash_attention_3"), ("dgx-h100", "flash3", 2, CUDNN + SHIFTED),
+        ("dgx-h100", "flash2", 2, FLASH + SHIFTED), ("dgx-b200", "flash3", 1, CUDNN),
     ],
 )  # fmt: skip
 def test_accelerate_says_how_to_load_the_kernel_that_the_seconds_are_of(cluster, kernel, cp, how):
-    """Its context ranks run SDPA alone; Blackwell has no flash_attention_3, and SDPA takes cuDNN's kernel first."""
+    """Its context ranks run SDPA alone; Blackwell has no flash_attention_3, and SDPA has cuDNN's kernel."""
     one = plan(cluster=cluster, dp=32 // cp, cp=cp, zero=3, attention=Attention[kernel.upper()])
-    assert any(note.endswith(f"attn_implementation={how}") for note in export("accelerate", one).notes)
+    done = export("accelerate", one)
+    assert any(note.endswith(f"attn_implementation={how}") for note in done.notes)
+    assert done.layouts.row(0)["attention"] == kernel
 
 
 def test_accelerate_is_recommended_what_its_file_can_ask_for():
@@ -850,10 +855,9 @@ def test_torchtitans_older_release_offloads_nothing_that_is_not_sharded():
     )
 
 
-def test_context_ranks_under_accelerate_are_predicted_with_the_kernel_that_they_run():
-    done = export("accelerate", plan("llama3-8b", dp=2, cp=2, zero=3, attention=Attention.FLASH3))
-    assert done.layouts.row(0)["attention"] == "flash2"
-    assert any("attn_implementation=sdpa" in note for note in done.notes)
+def test_accelerate_sums_gradients_as_its_mixed_precision_says():
+    with pytest.raises(PlannerError, match=r"grad_reduce_dtype bf16: Accelerate has no setting for it; leave it out"):
+        recommend("llama3-8b", "dgx-h100", gpus=8, batch=64, framework="accelerate", grad_reduce_dtype="bf16")
 
 
 def test_torchtitans_plan_under_accelerate_has_the_loss_of_transformers():
@@ -902,3 +906,8 @@ def test_an_export_that_is_less_likely_to_fit_says_so():
     assert warned(2.0 * memory) == ""
     assert re.search(r"can run of this plan fits in \d\d% of such cases", warned(1.02 * memory))
     assert "does not fit in memory" in warned(0.9 * memory)
+
+
+def test_torchtitan_is_searched_for_the_recomputation_that_it_has():
+    with pytest.raises(PlannerError, match=r"no legal layout .*: it recomputes whole layers or chosen operations"):
+        recommend("qwen3-30b-a3b", "dgx-h100", gpus=32, batch=256, framework="torchtitan", recompute="fine")
