@@ -13,10 +13,11 @@ import numpy as np
 from planner.base.arrays import Bools
 from planner.base.errors import one_line
 from planner.exporters.target import OPTIMIZERS, Job, Nearest, Target, allowed, gradient_formats
-from planner.layouts import GradDtype, Layouts, Precision
+from planner.layouts import GradDtype, Layouts, OptimizerKind, Precision
 from planner.search import Fixed
 
 UNSHARDED = "offload_optimizer needs ZeRO"
+OWN_ADAM = "updates states on the host by its own Adam"
 IN_BF16 = "bf16 without ZeRO adds gradients up in bf16 alone"
 
 
@@ -43,7 +44,8 @@ class DeepSpeed(Target):
         """One chunk a rank, no ring over the sequence, no sequence parallelism, no copies of what ZeRO shards."""
         some = allowed(fixed, schedule=("1f1b",), cp=(1,), ulysses=(1,), sequence_parallel=(False,), dp_replicate=(1,),
                        recompute_layers=(0,), offload_layers=(0,))  # fmt: skip
-        never = ((UNSHARDED, lambda x: x.offload_optimizer & (x.zero == 0)), (IN_BF16, added_in_bf16))
+        never = ((UNSHARDED, lambda x: x.offload_optimizer & (x.zero == 0)), (IN_BF16, added_in_bf16),
+                 (OWN_ADAM, lambda x: x.offload_optimizer & (x.optimizer != OptimizerKind.ADAM)))  # fmt: skip
         return replace(some, never=(*some.never, *never))
 
     def adapt(self, nearest: Nearest) -> None:
@@ -88,7 +90,7 @@ class DeepSpeed(Target):
                 f"DeepSpeed counts tensor ranks as replicas, and says {row['global_batch'] * row['tp']}"
             )
         if row["optimizer"] != "adam" and row["offload_optimizer"]:
-            raise nearest.refuse("optimizer", "updates states on the host by its own Adam", "recommend with adam")
+            raise nearest.refuse("optimizer", OWN_ADAM, "recommend with adam")
         if row["optimizer"] != "adam":
             nearest.note(f"optimizer {row['optimizer']}: no key for it; give deepspeed.initialize its own, optimizer=")
         if row["offload_optimizer"]:

@@ -911,3 +911,10 @@ def test_an_export_that_is_less_likely_to_fit_says_so():
 def test_torchtitan_is_searched_for_the_recomputation_that_it_has():
     with pytest.raises(PlannerError, match=r"no legal layout .*: it recomputes whole layers or chosen operations"):
         recommend("qwen3-30b-a3b", "dgx-h100", gpus=32, batch=256, framework="torchtitan", recompute="fine")
+
+
+def test_deepspeed_is_searched_for_the_optimizer_that_it_has_on_the_host():
+    ask = {"gpus": 1, "batch": 8, "framework": "deepspeed", "allow_offload": True}
+    assert recommend("llama3-8b", "dgx-h100", **ask).best.layout["offload_optimizer"]
+    other = recommend("llama3-8b", "dgx-h100", **ask, optimizer="adam_bf16")
+    assert not other.found.estimate.layouts.offload_optimizer.any()
