@@ -25,6 +25,7 @@ from planner.step.timeline.timed import timed
 
 OBJECTIVES = ("time", "throughput", "cost", "memory")
 ALL_AGAIN = 1.5  # times a step without, at most, where all layers are recomputed: fewer may then be (`some_layers`)
+LEAST_RUN = 24  # answers run on the timeline where the plainest is looked for: it should not hang on how many are shown
 ROUNDS = 4  # rounds that run what an answer names on the timeline; after them its best are those that were run
 
 
@@ -151,7 +152,8 @@ def _simulate_finalists(setup: Setup, request: Request, closed: Estimate, top: i
     These are one under another schedule, and some with full recomputation, or offload, of some layers alone.
     """
     order = _ranked(closed, "time")
-    out = [refine(setup, closed, order, top, kinds(closed.layouts) if plainest else None)]
+    kind = kinds(closed.layouts) if plainest else None
+    out = [refine(setup, closed, order, max(top, LEAST_RUN if plainest else 0), kind)]
     order = order[np.argsort(out[0].step_time_s[order], kind="stable")]
     order = order[out[0].fits[order]]
     if request.fixed.schedule is None and request.fixed.virtual_stages is None:

@@ -3,7 +3,9 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
+from planner import recommend
 from planner.hardware import load_framework
 from planner.layouts import Layouts, Recompute, Split
 from planner.question import load_setup
@@ -134,3 +136,10 @@ def test_as_many_sequences_on_as_many_more_context_ranks_are_no_other_answer():
     layouts = Layouts.of(cp=[1, 2, 4, 2, 4], micro_batch=[2, 4, 8, 1, 2], global_batch=8)
     assert kinds(layouts).tolist() == [0, 1, 2, 1, 2]
     assert kinds(on_fewest_context_ranks(layouts)).tolist() == [0, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("question", [("qwen3-235b-a22b", 256, 1024), ("llama3-8b", 64, 512)])
+def test_the_layout_to_run_does_not_hang_on_how_many_are_shown(question):
+    model, gpus, batch = question
+    few, many = (recommend(model, "dgx-h100", gpus=gpus, batch=batch, top=top).best for top in (2, 100))
+    assert few.layout == many.layout
