@@ -14,6 +14,7 @@ from planner.base.units import format_seconds
 from planner.costs.memory.fit_chance import fit_chance, kinds_of, safe_share, unmeasured
 from planner.hardware import load_cluster, load_framework
 from planner.question import careful, load_setup
+from planner.report.tables import layout_text
 from planner.schedules import SCHEDULES
 from planner.search.found import EQUAL
 from planner.search.pick import LIKE, OTHER_DEGREES, OTHER_KINDS, told_apart, unusual
@@ -356,7 +357,10 @@ def test_where_memory_makes_a_step_long_the_options_that_shorten_it_are_searched
     roomy = recommend("qwen2.5-32b", "rtx-4090-server", **ask, objective="memory")
     assert roomy.faster_with == {}  # nobody asked for time
     text = " ".join(str(plan).split())
-    assert f"{format_seconds(bf16.best.step_time_s)} with --optimizer adam_bf16" in text
+    other = layout_text(bf16.best.layout)
+    assert f"{format_seconds(bf16.best.step_time_s)} with --optimizer adam_bf16 ({other})" in text, "another layout's"
+    assert bf16.best.layout["cp"] < plan.best.layout["cp"]
+    assert plan.to_dict()["faster_with_layout"]["--optimizer adam_bf16"] == bf16.best.layout
 
 
 def test_where_memory_costs_little_no_option_is_told(plan):

@@ -142,22 +142,31 @@ class Alternatives:
             fitting.append(f"--train {ADAPTERS}")
         return found + fitting
 
-    @cached_property
+    @property
     def faster_with(self) -> dict[str, float]:
         """Options, and the shorter step with each, fastest first: CUDA graphs, where the host's launches make it long;
         those that take less memory, where memory does.
 
         Memory does where a layout over it takes less than `LONG` of the step.
         """
+        return {option: one.step_time_s for option, one in self._shorter.items()}
+
+    @property
+    def faster_with_layout(self) -> dict[str, dict[str, Any]]:
+        """The layout of each step of `faster_with`: often another than the one to run."""
+        return {option: one.layout for option, one in self._shorter.items()}
+
+    @cached_property
+    def _shorter(self) -> dict[str, LayoutEstimate]:
         result, fixed = self.found.estimate, self.found.request.fixed
         if self.by_memory or not len(self.found.best):
             return {}
         tried = {GRAPHS: (_settled(fixed, "cuda_graphs", True), GRAPHED)} if self._launches_all else {}
         if np.any(result.step_time_s[~result.fits] < LONG * self._step_s):
             tried |= {option: (lighter, SHORTER) for option, lighter in self._lighter(fixed)}
-        steps = {option: self._step_with(*one) for option, one in tried.items()}
-        short = {option: step for option, step in steps.items() if step <= tried[option][1] * self._step_s}
-        return dict(sorted(short.items(), key=lambda item: item[1]))
+        found = {option: self._best_with(*one) for option, one in tried.items()}
+        short = {o: one for o, one in found.items() if one and one.step_time_s <= tried[o][1] * self._step_s}
+        return dict(sorted(short.items(), key=lambda item: item[1].step_time_s))
 
     @property
     def _launches_all(self) -> bool:
@@ -178,11 +187,11 @@ class Alternatives:
         if not fixed.offload:
             yield "--allow-offload", replace(fixed, offload=True)
 
-    def _step_with(self, fixed: Fixed, share: float) -> float:
-        """The step of the layout to run with other choices; infinite if none takes less than that share of today's."""
+    def _best_with(self, fixed: Fixed, share: float) -> LayoutEstimate | None:
+        """The layout to run with other choices; None if none takes less than that share of today's step."""
         request = replace(self.found.request, fixed=fixed)
         best = _searched(self.setup, request, plainest=True, reach_s=share * self._step_s)
-        return math.inf if best is None else float(best.estimate.step_time_s[best.best[0]])
+        return None if best is None else LayoutEstimate(self.setup, best.estimate, int(best.best[0]))
 
     @property
     def _step_s(self) -> float:
@@ -212,7 +221,8 @@ class Alternatives:
             if told and asked_for and not change.keys() & {"grad_dtype", "attention"}:
                 nearest[tuple(change)] = min(nearest.get(tuple(change), (np.inf, i)), (share, i))
         nearest_first = sorted(nearest.values())[:MOST_REASONS]
-        return lighter_lines(self.faster_with) + [_sentence(best, changed, i, said[i], row) for _, i in nearest_first]
+        lighter = lighter_lines(self.faster_with, self.faster_with_layout)
+        return lighter + [_sentence(best, changed, i, said[i], row) for _, i in nearest_first]
 
 
 def _target(setup: Setup) -> Target | None:

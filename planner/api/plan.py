@@ -145,6 +145,7 @@ class Plan(Shown, Alternatives, Sequence[LayoutEstimate]):
             "fewest_gpus": self.fewest_gpus,
             "fits_with": self.fits_with,
             "faster_with": self.faster_with,
+            "faster_with_layout": self.faster_with_layout,
             "step_time_interval_s": self.step_time_interval_s,
             "unlike_measured": self[0].unlike if len(self) else "",
             "assumed": list(self.assumed),

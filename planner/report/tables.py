@@ -122,7 +122,7 @@ def recommendation_view(found: Recommendation, setup: Setup, beside: Mapping[str
         lines.append(Text("Run this: " + layout_text(result.layouts.row(i)), style="bold green"))
         lines.append(_figures_line(result, i, model, ", "))
         lines += closed_form_lines(result, i)
-        lines += [f"  {line}" for line in lighter_lines(beside["faster_with"])]
+        lines += [f"  {line}" for line in lighter_lines(beside["faster_with"], beside["faster_with_layout"])]
         if (j := found.fastest) is not None and j != i:
             lines.append(f"  {_fastest_line(result, i, j)}")
         if (j := found.roomiest) is not None:
@@ -149,9 +149,9 @@ def recommendation_view(found: Recommendation, setup: Setup, beside: Mapping[str
     return stacked(*lines, *closing_lines(beside["assumed"], beside["accuracy"]))
 
 
-def lighter_lines(faster_with: Mapping[str, float]) -> list[str]:
-    """The steps with options that shorten them: a sentence for the host's launches, one for memory, or none."""
-    steps = {option: f"{format_seconds(step)} with {option}" for option, step in faster_with.items()}
+def lighter_lines(faster_with: Mapping[str, float], layouts: Mapping[str, dict[str, Any]]) -> list[str]:
+    """Steps with options that shorten them, and whose they are: a sentence for the host's launches, one for memory."""
+    steps = {o: f"{format_seconds(step)} with {o} ({layout_text(layouts[o])})" for o, step in faster_with.items()}
     launches, lighter = steps.pop(GRAPHS, ""), ", ".join(steps.values())
     lines = {"Slow for the host's launches": launches, "Slow for want of memory": lighter}
     return [f"{why}: a step takes {said}" for why, said in lines.items() if said]
