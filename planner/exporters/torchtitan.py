@@ -37,6 +37,8 @@ HALF = ("bf16", "fp8")
 ONCE_A_STEP = "a pipeline's stages gather parameters and sum gradients once a step, zero 1"
 NO_MODULES = "it recomputes whole layers or chosen operations, not modules"
 WITH_STATE = "without a pipeline FSDP shards gradients with the optimizer's state, zero 2"
+WITH_CONTEXT = "FSDP shards over context ranks too, zero 2 or 3, in a pipeline 1"
+"""`fsdp_enabled` (distributed/parallel_dims.py)."""
 CHECKPOINTING = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
 
 
@@ -46,6 +48,11 @@ def sharded_once_a_step(layouts: Layouts) -> Bools:
     PyTorch's stages do so once a step (ZeRO 1); with "always" they would gather anew for every micro-batch.
     """
     return np.asarray((layouts.pp > 1) & (layouts.zero > 1))
+
+
+def whole_beside_context(layouts: Layouts) -> Bools:
+    """Layouts whose context ranks would keep whole states."""
+    return np.asarray((layouts.cp > 1) & (layouts.zero == 0))
 
 
 class Torchtitan(Target):
@@ -91,7 +98,8 @@ class Torchtitan(Target):
         some = allowed(fixed, schedule=names, ulysses=(1,), recompute_layers=(0,), offload_layers=(0,),
                        offload_parameters=(False,))  # fmt: skip
         fine = (NO_MODULES, lambda x: x.recompute == Recompute.FINE)
-        some = replace(some, never=(*some.never, (ONCE_A_STEP, sharded_once_a_step), fine))
+        never = ((ONCE_A_STEP, sharded_once_a_step), (WITH_CONTEXT, whole_beside_context), fine)
+        some = replace(some, never=(*some.never, *never))
         if fixed.zero != (1,):  # a search leaves out ZeRO 1 without a pipeline by itself
             return some
         return replace(some, never=(*some.never, (WITH_STATE, lambda x: x.pp == 1)))
@@ -127,6 +135,8 @@ class Torchtitan(Target):
         check_precision(row["precision"])
         if row["precision"] == "nvfp4":
             nearest.change("precision", "bf16", "the recipe's model asks for it: give it an NVFP4LinearConverter")
+        if whole_beside_context(one_layout(nearest.setup.cluster, **row))[0]:
+            nearest.change("zero", 2 if row["pp"] == 1 else 1, WITH_CONTEXT)
         if sharded_once_a_step(one_layout(nearest.setup.cluster, **row))[0]:
             nearest.change("zero", 1, ONCE_A_STEP)
         if row["zero"] == 1 and row["pp"] == 1:

@@ -892,6 +892,17 @@ def test_torchtitan_is_searched_for_what_it_shards():
         recommend(Model("llama3-8b"), Cluster("dgx-h100"), gpus=8, batch=64, framework="torchtitan", zero=1, pp=1)
 
 
+@pytest.mark.parametrize("to", ["torchtitan", "torchtitan-toml"])
+def test_torchtitan_shards_over_context_ranks(to):
+    rule = "FSDP shards over context ranks too, zero 2 or 3, in a pipeline 1"
+    with pytest.raises(PlannerError, match=f"no legal layout .*: {rule}"):
+        recommend("llama3-8b", "dgx-h100", gpus=8, batch=64, framework=to, cp=4, zero=0)
+    done = export(to, plan("llama3-8b", dp=2, cp=4, zero=0))
+    assert done.layouts.zero.tolist() == [2]
+    assert "data_parallel_shard_degree=2" in done.text.replace(" ", "")
+    assert export(to, plan("llama3-8b", dp=1, cp=2, pp=2, zero=0)).layouts.zero.tolist() == [1]
+
+
 def test_an_export_that_is_less_likely_to_fit_says_so():
     one = plan("llama3-8b", dp=8, zero=3, recompute=Recompute.FULL)
     memory = float(
