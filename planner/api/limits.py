@@ -109,8 +109,7 @@ def network(
     found = curve(case)
     needs = [need_of(case, name, settles) for name, settles in STRATEGIES.items()]
     both = ways(case, slower, lambda **settled: asked(**settled)[1]) if along == "bandwidth" else ()
-    on = case.on(found.values[-1])
-    one = LayoutEstimate(on, timed_estimate(on, found.layouts.take([-1])), 0)
+    one = LayoutEstimate(setup, timed_estimate(setup, found.layouts.take([-1])), 0)
     words = {"model": getattr(model, "word", model), "cluster": getattr(cluster, "word", cluster)}
     words["framework"] = framework or setup.framework.name
     record = network_record(case, found, needs, both, words, hourly, network_price)

@@ -28,6 +28,7 @@ def command(
         float | None, o.asks("--network-price", "USD for an hour of each Gb/s of a node's network.")
     ] = None,
     network: o.Network = None,
+    nics_per_node: o.Nics = None,
     figure: o.Figures = None,
     framework: o.FrameworkName = None,
     seq_len: o.SeqLen = None,
@@ -46,7 +47,8 @@ def command(
 
     shape = Model(model, seq_len=seq_len)
     batch = size.sequences(shape.seq_len, gpus)
-    place = Cluster(cluster, network=network, figures=o.figures(figure))
+    own = {} if nics_per_node is None else {"nics_per_node": nics_per_node}
+    place = Cluster(cluster, network=network, figures={**o.figures(figure), **own})
     with o.working("searching along the network"):
         answer = suffices(
             shape, place, gpus=gpus, batch=batch, along=along, slow=slow, framework=framework,

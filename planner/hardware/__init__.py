@@ -56,8 +56,16 @@ def load_accelerator(name: str, *, beside: Path | None = None, changes: Changes 
 
 
 def load_link(name: str, *, beside: Path | None = None, changes: Changes | None = None) -> Link:
-    """A link by name or TOML path; raises as `load_efficiency`."""
-    return load_record(Link, read_profile("links", Link, name, beside, changes)[0])
+    """A link by name or TOML path; raises as `load_efficiency`.
+
+    A ring's steps change with another latency, unless they are given too.
+    """
+    link: Link = load_record(Link, read_profile("links", Link, name, beside, changes)[0])
+    if "latency_us" not in (changes or {}) or "ring_step_us" in (changes or {}):
+        return link
+    own = load_link(name, beside=beside)
+    steps = own.later(link.latency_s / own.latency_s) if own.latency_s else own
+    return replace(link, ring_step_s=steps.ring_step_s, small_latency_s=steps.small_latency_s)
 
 
 INSIDE = ("nvlink", "pcie", "memory")

@@ -9,9 +9,13 @@ from typing import Annotated
 
 from pydantic import Field
 
+from planner.base.errors import FileFormatError
 from planner.base.files import read_toml, validate
 from planner.base.tables import StrictTable
 from planner.hardware import Cluster, Link, load_cluster, load_link
+
+AMD = "cdna"
+"""How the architectures of AMD's GPUs begin."""
 
 
 class GroupFile(StrictTable):
@@ -50,8 +54,8 @@ class MixedCluster:
 def load_mixed(path: str) -> MixedCluster:
     """The groups of a file; those of the same cluster and network are one group.
 
-    Raises FileFormatError if the file can't be read, parsed or validated; UnknownNameError for an unknown cluster or
-    link.
+    Raises FileFormatError if the file can't be read, parsed or validated, or joins makers whose GPUs have no collective
+    library in common; UnknownNameError for an unknown cluster or link.
     """
     file = validate(GroupsFile, read_toml(Path(path)), Path(path))
     gpus: Counter[tuple[str, str | None]] = Counter()
@@ -59,6 +63,12 @@ def load_mixed(path: str) -> MixedCluster:
         gpus[g.cluster, g.network] += g.gpus
     groups = [MachineGroup(cluster=load_cluster(c, network=n), gpus=gpus[c, n]) for c, n in gpus]
     groups.sort(key=lambda g: (-g.cluster.accelerator.memory_bytes, g.cluster.name, g.cluster.network.name, g.gpus))
+    amd = [g.cluster.name for g in groups if g.cluster.accelerator.efficiency.name.startswith(AMD)]
+    if 0 < len(amd) < len(groups):
+        others = [g.cluster.name for g in groups if g.cluster.name not in amd]
+        raise FileFormatError(
+            f"{path}: groups join {amd[0]} and {others[0]}; allowed: AMD's GPUs (RCCL) or others' (NCCL), in one job"
+        )
     return MixedCluster(
         name=file.name or Path(path).stem,
         groups=tuple(groups),

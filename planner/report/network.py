@@ -14,6 +14,7 @@ from planner.report.plain_table import View, bold, plain_table, stacked
 from planner.report.plots import BLUE, bars, figure_of, ruled
 from planner.report.tables import layout_text
 from planner.report.training import finite
+from planner.training_time.network import NEAR
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,17 +66,19 @@ def _need(n: NetworkNeed) -> dict[str, Any]:
 def _way(w: NetworkWay, case: NetworkCase, words: Mapping[str, Any]) -> dict[str, Any]:
     held = " ".join(f"--{k} {','.join(map(str, v))}" for k, v in w.settles.items())
     own = [w for name, value in case.given.items() for w in option_words(f"--{name.replace('_', '-')}", value)]
-    network, of = case.setup.cluster.network.name, {name: shlex.quote(str(word)) for name, word in words.items()}
+    wire, of = w.cluster.network, {name: shlex.quote(str(word)) for name, word in words.items()}
+    network = case.setup.cluster.network.name
     for figure in filter(None, case.setup.cluster.name.partition(WITH)[2].split(", ")):
-        own += ["--figure", figure] * (w.network == network or not figure.startswith("network."))
+        own += ["--figure", figure] * (wire.name == network or not figure.startswith("network."))
     command = (
         f"planner recommend {of['model']} --seq-len {case.setup.model.seq_len} --cluster {of['cluster']} "
-        f"--network {w.network} --gpus {case.request.gpus} --global-batch {case.request.global_batch} "
+        f"--network {wire.name} --gpus {case.request.gpus} --global-batch {case.request.global_batch} "
         f"--framework {of['framework']} {shlex.join(own)} {held}"
     )
     text = None if w.layouts is None else layout_text(w.layouts.row(0))
     return {
-        "way": w.name, "settles": held, "network": w.network, "step_time_s": finite(w.step_s), "layout_text": text,
+        "way": w.name, "settles": held, "network": wire.name, "nic_gbit_per_s": 8e-9 * wire.bandwidth_bytes_per_s,
+        "step_time_s": finite(w.step_s), "layout_text": text,
         "enough": finite(w.need.enough), "none": w.need.none, "command": " ".join(command.split()),
     }  # fmt: skip
 
@@ -146,18 +149,28 @@ def _question(r: Mapping[str, Any]) -> list[View]:
     if not r["first_question"]:
         return []
     base, better, best = r["first_question"]
-    nics = _nics(r)
     said = [
-        f"  {w['way']}{', ' * bool(w['settles'])}{w['settles']}, on {w['network']}, {nics}: "
+        f"  {w['way']}{', ' * bool(w['settles'])}{w['settles']}, on {w['network']}, "
+        f"{r['nics_per_node']} x {w['nic_gbit_per_s']:g} Gb/s per node: "
         + (f"{w['step_time_s']:.4g} s per step ({w['layout_text']})" if w["layout_text"] else f"none: {w['none']}")
         for w in (base, better, best)
     ]
     needs = ", ".join(f"{w['way']} {_value(w['enough'], r['unit'])}" for w in (base, better))
     return [
-        "", bold("Is the fast network needed?"), *said,
+        "", bold(f"Is the fast network needed?{_verdict(base, better, best)}"), *said,
         f"  the least network within 5 % of each way's fastest layout: {needs}", "",
         *(f"  {w['command']}" for w in (base, better, best)),
     ]  # fmt: skip
+
+
+def _verdict(base: Mapping[str, Any], *slow: Mapping[str, Any]) -> str:
+    """Whether the best on the slow network takes more than 5 % longer than the baseline on the cluster's own."""
+    steps = [w["step_time_s"] for w in slow if w["layout_text"]]
+    if not base["layout_text"] or not steps:
+        return ""
+    longer = min(steps) / base["step_time_s"] - 1.0
+    said = f"{abs(longer):.1%} {'longer' if longer > 0 else 'less'} than the baseline on {base['network']}"
+    return f" {'Yes' if longer > NEAR else 'No'}: on {slow[0]['network']} the fastest takes {said}."
 
 
 def draw_network(r: Mapping[str, Any]) -> Figure:

@@ -60,8 +60,10 @@ def sites_view(case: SitesCase, r: Mapping[str, Any]) -> View:
     """The way that ends first, then all ways, then the laws and the assumptions."""
     ends = any(w.get("days") is not None for w in r["ways"])
     said = f"{r['best']} ends first" if ends else "none ends, for failures leave too little time to train"
+    costs = {w["way"]: w["cost_usd"] for w in r["ways"] if w.get("cost_usd") is not None}
+    cheapest, priced = min(costs, key=lambda way: costs[way], default=r["best"]), bool(costs)
+    said += f", {cheapest} is cheapest" * (ends and cheapest != r["best"])
     head = f"{r['model']} on {sites_text(case.sites)} of {r['cluster']}, batch {case.batch:,}: {said}"
-    priced = any(w.get("cost_usd") is not None for w in r["ways"])
     money = ["USD"] if priced else []
     table = plain_table(
         "way", "GPUs", "step", "computes", "loss", "tokens", "days", *money, f"Gb/s for {r['busy']:.0%}", "layout",

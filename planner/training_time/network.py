@@ -271,7 +271,7 @@ class NetworkWay:
     """One way of the first paper's question: its step on a network, and the network that it needs."""
 
     name: str
-    network: str
+    cluster: Cluster
     settles: Mapping[str, Any]
     step_s: float
     layouts: Layouts | None
@@ -299,7 +299,5 @@ def ways(case: NetworkCase, slow: Cluster, asked_with: Callable[..., Request]) -
             layouts, step = (best.layouts, float(best.step_time_s[0])) if need.layouts else (None, float("nan"))
         except LayoutError as error:
             need, layouts, step = NetworkNeed(name=name, none=str(error)), None, float("nan")
-        out.append(
-            NetworkWay(name=name, network=cluster.network.name, settles=free, step_s=step, layouts=layouts, need=need)
-        )
+        out.append(NetworkWay(name=name, cluster=cluster, settles=free, step_s=step, layouts=layouts, need=need))
     return tuple(out)

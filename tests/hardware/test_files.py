@@ -378,3 +378,11 @@ def test_a_default_for_each_gpu_is_a_figure_like_those_that_a_profile_states():
         assert cluster_figures(name)["storage_bandwidth_gbyte_per_s"] == pytest.approx(0.15 * gpus)
         assert "BLOOM" in cluster.sources["storage_bandwidth_gbyte_per_s"]
     assert cluster_figures("workstation-cpu")["storage_bandwidth_gbyte_per_s"] == 0.5  # its profile's own
+
+
+def test_another_latency_of_a_link_is_that_of_its_rings_steps_too():
+    own = load_link("infiniband-hdr")
+    later = load_link("infiniband-hdr", changes={"latency_us": 10 * own.latency_s * 1e6})
+    assert later.ring_step_s == pytest.approx(10 * own.ring_step_s)
+    given = load_link("infiniband-hdr", changes={"latency_us": 10 * own.latency_s * 1e6, "ring_step_us": 7.0})
+    assert given.ring_step_s == pytest.approx(7e-6)

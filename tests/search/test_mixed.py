@@ -124,6 +124,13 @@ def test_groups_without_a_name_have_their_file_s(tmp_path):
     assert load_mixed(path).name == "mine"
 
 
+def test_makers_without_a_common_library_are_no_job(tmp_path):
+    file = tmp_path / "both.toml"
+    file.write_text("[[groups]]\ncluster = 'dgx-h100'\ngpus = 8\n[[groups]]\ncluster = 'mi300x-server'\ngpus = 8\n")
+    with pytest.raises(FileFormatError, match="groups join mi300x-server and dgx-h100; allowed: AMD's GPUs"):
+        load_mixed(str(file))
+
+
 def test_replicas_are_the_best_of_every_split(tmp_path):
     """A walk that moves one part at a time ends at 36 and 60 of 96 sequences; 24 and 72 are 4 % faster."""
     path = file_of(tmp_path / "small.toml", ("dgx-h100", 4), ("dgx-a100-80gb", 4))

@@ -143,9 +143,12 @@ def test_python_answers_as_the_command_does():
         assert "--exclude 'schedule=zb-*'" in way["command"]
         again = told(way)
         assert (way["step_time_s"], way["layout_text"]) == (again["step_time_s"], layout_text(again["layout"]))
-    assert f"what the framework runs, on ethernet-25g, 8 NICs per node: {free['step_time_s']:.4g} s per step" in repr(
-        answer
-    )
+    said = f"what the framework runs, on ethernet-25g, 8 x 25 Gb/s per node: {free['step_time_s']:.4g} s per step"
+    assert said in repr(answer)
+    longer = min(better["step_time_s"], free["step_time_s"]) / base["step_time_s"] - 1.0
+    verdict = f"{'Yes' if longer > NEAR else 'No'}: on ethernet-25g the fastest takes {abs(longer):.1%}"
+    assert f"Is the fast network needed? {verdict}" in repr(answer)
+    assert "8 x 200 Gb/s per node." in repr(answer), "what is assumed is of the cluster's own network"
     assert "8 NICs per node" in repr(answer)
     assert "latency and the achieved share stay the cluster's own" in repr(answer)
     assert answer.draw().axes[0].get_xlabel() == "bandwidth (Gb/s per node)"
