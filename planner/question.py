@@ -235,7 +235,7 @@ def careful(
     accelerator = replace(setup.cluster.accelerator, room_bytes=min(rooms))
     fixed = what_is_fixed(**as_it_has(setup, choices))
     named = [get_schedule(name) for name in fixed.schedule or ()]
-    if named and fixed.pp is None and not any(s.name == "1f1b" or s.one_layer_chunks for s in named):
+    if named and not any(s.name == "1f1b" or s.one_layer_chunks for s in named):
         fixed = replace(fixed, pipelined=True)
     if not flag("any_framework", any_framework):
         # What the framework runs of the choices that the user has not settled, where it does not run all.

@@ -268,7 +268,10 @@ def _worst_within(case: NetworkCase, limit_s: float, layouts: Layouts) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkWay:
-    """One way of the first paper's question: its step on a network, and the network that it needs."""
+    """One way of the first paper's question: its step on a network, and the network that it needs.
+
+    near: the share of a step by which another is called as fast.
+    """
 
     name: str
     cluster: Cluster
@@ -276,6 +279,7 @@ class NetworkWay:
     step_s: float
     layouts: Layouts | None
     need: NetworkNeed
+    near: float = NEAR
 
 
 def ways(case: NetworkCase, slow: Cluster, asked_with: Callable[..., Request]) -> tuple[NetworkWay, ...]:

@@ -6,6 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from planner import recommend
 from planner.base.errors import LayoutError
 from planner.hardware import load_cluster
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
@@ -204,3 +205,9 @@ def test_an_empty_space_names_a_conflict_of_which_nothing_can_be_left_out_and_th
     else:
         options = ", ".join(names).replace("excluded", "exclude")
         assert remedy == (f"leave out one of {options}" if len(names) > 1 else f"give another {names[0]}")
+
+
+@pytest.mark.parametrize("schedule", ["zb-v", "v-half", "dualpipev", "zb-h1"])
+def test_a_schedule_that_is_named_is_a_pipelines(schedule):
+    with pytest.raises(LayoutError, match=f"schedule {schedule}, pp 1; leave out one of schedule, pp"):
+        recommend("llama3-8b", "dgx-h100", gpus=8, batch=64, schedule=schedule, pp=1)
