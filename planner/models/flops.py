@@ -118,9 +118,10 @@ def shown_mfu(m: Transformer) -> tuple[str, float]:
 
 
 def mfu_text(mfu: float, m: Transformer) -> str:
-    """The MFU that is shown first; after a causal one, that with whole attention."""
+    """The MFU that is shown first; after a causal one, that with whole attention, which no sliding window computes."""
     name, share = shown_mfu(m)
-    return f"{name} {mfu * share:.1%}" + (f" ({mfu:.1%} with whole attention)" if share < 1.0 else "")
+    whole = share < 1.0 and not m.num_window_layers
+    return f"{name} {mfu * share:.1%}" + (f" ({mfu:.1%} with whole attention)" if whole else "")
 
 
 def step_flops(m: Transformer, sequences: Any, convention: str = "palm", *, recompute: Any = False) -> Any:

@@ -12,7 +12,7 @@ import pytest
 
 from planner.base.errors import UnknownNameError
 from planner.models import counts, from_shape, load_model, mix, model_names, with_seq_len
-from planner.models.flops import causal_share, forward_flops, step_flops
+from planner.models.flops import causal_share, forward_flops, mfu_text, step_flops
 
 CORES = ("attention_scores", "attention_values", "state_space")  # no product of weights
 
@@ -120,3 +120,9 @@ def test_deepseek_v3_costs_what_nvidia_counts(name: str, tokens_per_s: float, tf
     m = load_model(name)
     a_token = 3.0 * sum(forward_flops(m, causal=True).values()) / m.seq_len
     assert a_token == pytest.approx(tflops * 1e12 / tokens_per_s, rel=0.005)
+
+
+def test_mfu_with_whole_attention_is_left_out_where_windows_never_compute_it() -> None:
+    assert mfu_text(0.5, with_seq_len(load_model("llama3-8b"), 8192)).endswith("(50.0% with whole attention)")
+    share = float(causal_share(load_model("gemma3-27b")))
+    assert mfu_text(1.03, load_model("gemma3-27b")) == f"causal MFU {1.03 * share:.1%}"

@@ -55,7 +55,7 @@ def report_record(report: PlanReport) -> dict[str, Any]:
         "answers": [answer_record(answer) for answer in report.answers],
         "accuracy": _accuracy(report),
         "curve": None if report.curve is None else _curve(report.curve, report),
-        "mfu_shown": list(shown_mfu(report.setup.model)),
+        "mfu_shown": [*shown_mfu(report.setup.model), not report.setup.model.num_window_layers],
         "figures": [list(row) for row in figure_sources(cluster)],
         "exports": report.exports,
     }

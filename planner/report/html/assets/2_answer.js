@@ -1,6 +1,6 @@
 // The question, the answer with its figures and reasons, and which layout is selected.
 
-let DATA, LAYOUTS, BEST, MFU_NAME, MFU_SHARE;
+let DATA, LAYOUTS, BEST, MFU_NAME, MFU_SHARE, MFU_WHOLE;
 const Selected = {
   index: 0,
   followers: [],
@@ -22,7 +22,7 @@ const Selected = {
 function load(data) {
   DATA = data;
   LAYOUTS = DATA.layouts;
-  [MFU_NAME, MFU_SHARE] = DATA.mfu_shown;
+  [MFU_NAME, MFU_SHARE, MFU_WHOLE] = DATA.mfu_shown;
   BEST = LAYOUTS.findIndex((x) => x.roles.includes("best"));
   Selected.index = Math.max(BEST, 0);
   Selected.followers = [];
@@ -79,7 +79,7 @@ function answer() {
         seconds(x.step_time_s),
         x.interval_s ? `80 % of cases like this: ${intervalText(x)}` : "unverified on such GPUs",
       ),
-      figure(`Model FLOP utilisation${MFU_SHARE < 1 ? ", causal" : ""}`, mfu(x), MFU_SHARE < 1 ? `${percent(x.mfu)} with whole attention` : "6N + 12LHQT per token, over peak"),
+      figure(`Model FLOP utilisation${MFU_SHARE < 1 ? ", causal" : ""}`, mfu(x), MFU_SHARE === 1 ? "6N + 12LHQT per token, over peak" : MFU_WHOLE ? `${percent(x.mfu)} with whole attention` : "of what sliding windows compute"),
       figure("Throughput", `${digits4(x.tokens_per_s_per_gpu)}`, "tokens per second per GPU"),
       figure("Memory per GPU", gib(x.memory_gib), `of ${gib(DATA.capacity_gib)}; fits in ${x.fits_in} of such cases`),
       x.cost_usd_per_step === null ? null : figure("Cost", `${digits4(x.cost_usd_per_step)} USD`, "per step"),
