@@ -6,6 +6,7 @@ Names and rules read in megatron/training/arguments.py (commit 000c4ac2, fall of
 import re
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from planner.costs.layer.host_launches import graphed
 from planner.costs.shapes import has_dropout, is_latent
 from planner.exporters import megatron_limits, megatron_model
 from planner.exporters.megatron_model import Arguments, chosen, model_arguments, model_notes, modules, recompute_method
-from planner.exporters.megatron_optimizer import MOMENTS, adapt_optimizer, optimizer_name
+from planner.exporters.megatron_optimizer import MOMENTS, NEVER, adapt_optimizer, optimizer_name
 from planner.exporters.target import OPTIMIZERS, Job, Nearest, Target, allowed, comments, launch_shape, stage_layers
 from planner.layouts import Dispatcher
 from planner.models import Transformer
@@ -54,7 +55,7 @@ class Megatron(Target):
 
     def only(self, fixed: Fixed) -> Fixed:
         """1F1B and its interleaved form; ZeRO 2 and 3, which are Megatron-FSDP's, only where they are asked for."""
-        fixed = allowed(fixed, schedule=SCHEDULES)
+        fixed = replace(allowed(fixed, schedule=SCHEDULES), never=(*fixed.never, *NEVER))
         return fixed if fixed.zero else allowed(fixed, zero=(0, 1))
 
     def of_model(self, fixed: Fixed, model: Transformer) -> Fixed:
@@ -215,7 +216,7 @@ def parallel_arguments(job: Job) -> Arguments:
 def adapt_core(nearest: Nearest, named: Callable[[str], str]) -> None:
     """Changes what Megatron-Core doesn't have, whichever framework above it names a setting by `named`.
 
-    Raises LayoutError for Muon and for experts over several ranks in fp16.
+    Raises LayoutError for Muon and for experts over several ranks in fp16, and for SGD on the host.
     """
     row = nearest.row
     if row["offload_optimizer"] and row["zero"] == 0:

@@ -236,6 +236,10 @@ def _gradients(a: Arguments, precision: str, f: Framework) -> dict[str, str]:
 def _optimizer(a: Arguments, notes: list[str]) -> str:
     """The optimizer; moments of two formats count as the wider one."""
     name = a.text("optimizer", "adam") or "adam"
+    if name == "sgd" and "use-distributed-optimizer" in a:  # distrib_optimizer.py
+        raise InputError(
+            "--optimizer is sgd beside --use-distributed-optimizer, which Megatron-LM refuses; allowed: adam"
+        )
     if name in ("muon", "dist_muon", "sgd"):
         return name.removeprefix("dist_")
     if name != "adam":

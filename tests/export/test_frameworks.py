@@ -260,6 +260,23 @@ def test_optimizers_that_megatron_shards_otherwise():
     assert "--grad-reduce-in-bf16" in mixed.text
 
 
+@pytest.mark.parametrize("to", ["megatron", "megatron-bridge"])
+def test_megatron_is_searched_for_the_optimizers_that_it_distributes(to):
+    """And for those that it moves to the host, which wants them distributed, over one replica too."""
+    ask = {"gpus": 8, "batch": 64, "framework": to, "top": 5}
+    sgd = recommend("llama3-8b", "dgx-h100", **ask, optimizer="sgd", allow_offload=True)
+    found = [*sgd, *recommend("llama3-70b", "dgx-h100", **ask, allow_offload=True)]
+    assert [one.layout["zero"] == 0 for one in found] == [not one.layout["offload_optimizer"] for one in found]
+    assert {one.layout["offload_optimizer"] for one in found} == {True, False}
+    for one in found:
+        done = export(to, one.as_plan()).layouts.row(0)
+        assert (done["zero"], done["offload_optimizer"]) == (one.layout["zero"], one.layout["offload_optimizer"])
+    with pytest.raises(LayoutError, match=r"no legal layout .*: the distributed optimizer is Adam's"):
+        recommend("llama3-8b", "dgx-h100", **ask, optimizer="sgd", zero=1)
+    with pytest.raises(LayoutError, match=r"moves to the host no optimizer but Adam; recommend with adam"):
+        export(to, plan("llama3-8b", dp=16, offload_optimizer=True, optimizer=OptimizerKind.SGD))
+
+
 @pytest.mark.parametrize("to", ["torchtitan", "torchtitan-toml", "accelerate"])
 def test_frameworks_without_an_optimizer_refuse_it_in_one_line(to):
     with pytest.raises(LayoutError, match=r"optimizer sgd: .* has no setting for it; leave it out"):

@@ -465,6 +465,7 @@ BAD = [
     (BASE + "--tp-comm-overlap", "--tp-comm-overlap stands without --sequence-parallel, which Megatron-LM refuses"),
     (BASE + "--overlap-param-gather", "--overlap-param-gather stands without --overlap-grad-reduce"),
     (BASE + "--optimizer-cpu-offload", "--optimizer-cpu-offload stands without --use-precision-aware-optimizer"),
+    (BASE + "--use-distributed-optimizer --optimizer sgd", "--optimizer is sgd beside --use-distributed-optimizer"),
     (BASE + "--bf16 --fp16", "--bf16 and --fp16 are both there, which Megatron-LM refuses; allowed: one of them"),
     (BASE + "--fp8-format hybrid --fp4-format e2m1", "--fp8-format and --fp4-format are both there"),
     (BASE + "--micro-batch-size", "--micro-batch-size has no value"),
