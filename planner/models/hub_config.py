@@ -71,7 +71,9 @@ class Config:
             raise self.fault(
                 "rope_parameters" if self.data.get("rope_parameters") else "rope_scaling", "a table, or null"
             )
-        every = Config({**scaling, **self.data}, self.path)
+        if isinstance(scaling.get("full_attention"), dict):  # Gemma 3 has a table for each kind of layer
+            scaling = scaling["full_attention"]
+        every = Config({**self.data, **scaling}, self.path)
         out: dict[str, Any] = {name: every.real(name) for name in ("rotary_base", "rotary_percent", "norm_epsilon")}
         kind, factor = scaling.get("rope_type", scaling.get("type", "default")), every.real("rope_scaling")
         known = factor if kind == "llama3" else float(kind == "default")

@@ -46,9 +46,10 @@ def _gemma3(c: Config) -> dict[str, Any]:
     usual = {
         "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8,
         "num_key_value_heads": 4, "vocab_size": 262208, "max_position_embeddings": 131072, "sliding_window": 4096,
+        "rope_theta": 1e6, "rms_norm_eps": 1e-6,
     }  # fmt: skip
     c = Config(usual | c.data, c.path)
-    return _gemma(c) | {"qk_norm": True} | _all_but_every(c, c.size("sliding_window_pattern", 6))
+    return _gemma(c) | c.positions_and_norms() | {"qk_norm": True} | _all_but_every(c, c.size("sliding_window_pattern", 6))
 
 
 def _all_but_every(c: Config, pattern: int) -> dict[str, Any]:

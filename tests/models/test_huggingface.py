@@ -234,6 +234,10 @@ def test_multi_token_prediction_is_read(write: Any) -> None:
 
 
 LLAMA_31 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192}
+BY_KIND = {
+    "full_attention": LLAMA_31 | {"rope_theta": 500000.0},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+}
 
 
 @pytest.mark.parametrize(
@@ -246,6 +250,8 @@ LLAMA_31 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "origi
         (LLAMA | {"rope_theta": 10000, "rope_scaling": {"type": "yarn", "factor": 40}}, (10_000, 0, 0.0, 0.0)),
         (GPT2 | {"layer_norm_epsilon": 1e-05}, (0, 0, 0.0, 1e-5)),
         (PYTHIA | {"rotary_emb_base": 10000, "rotary_pct": 0.25, "layer_norm_eps": 1e-05}, (10_000, 1, 0.25, 1e-5)),
+        (CONFIGS["gemma3_text"], (1_000_000, 1, 0.0, 1e-6)),
+        (CONFIGS["gemma3_text"] | {"rope_parameters": BY_KIND, "rms_norm_eps": 1e-05}, (500_000, 8, 0.0, 1e-5)),
     ],
 )
 def test_rotary_positions_and_norms(config: dict[str, Any], expected: tuple[float, ...], write: Any) -> None:
