@@ -30,16 +30,46 @@ KEYS = {
 """Names that configs give the fields of a `[model]` table."""
 
 
+_EXPERTS = (0, 1), "experts"
+_LATENT = (0,), "latent attention"
+UNREAD: dict[str, tuple[tuple[Any, ...], str]] = {
+    "num_local_experts": _EXPERTS, "n_routed_experts": _EXPERTS, "num_experts": _EXPERTS,
+    "moe_layer_freq": ((1,), "other pattern of experts"), "shared_intermediate_size": ((0,), "shared experts"),
+    "kv_lora_rank": _LATENT, "q_lora_rank": _LATENT, "index_topk": ((0,), "sparse attention"),
+    "attn_type_list": ((1,), "linear attention"), "layer_types": (ATTENTION, "other kind of layer"),
+}  # fmt: skip
+"""Keys that change the architecture: values that don't, and what others mean, refused where no reader looks at them."""
+
+
 class Config:
     """A config's fields, with one-line faults; null counts as absent unless a reader says otherwise."""
 
-    def __init__(self, data: dict[str, Any], path: Path) -> None:
+    def __init__(self, data: dict[str, Any], path: Path, read: set[str] | None = None) -> None:
         self.data, self.path = data, path
+        self.read: set[str] = set() if read is None else read
 
     def fault(self, key: str, allowed: str) -> FileFormatError:
         """The error for a field that is missing or has a value that isn't allowed."""
         state = f"is {shown(self.data[key])}" if key in self.data else "is missing"
         return FileFormatError(f"{self.path}: field {key} {state}; allowed: {allowed}")
+
+    def get(self, key: str) -> Any:
+        """A field as it stands, which counts as read: None where it is absent."""
+        self.read.add(key)
+        return self.data.get(key)
+
+    def filled(self, usual: dict[str, Any]) -> "Config":
+        """The same file with what it leaves out."""
+        return Config(usual | self.data, self.path, self.read)
+
+    def check_unread(self) -> None:
+        """Refuse what changes the architecture and no reader has looked at."""
+        for key, (neutral, what) in UNREAD.items():
+            value = self.data.get(key)
+            values = value if isinstance(value, list) else [] if value is None else [value]
+            if key not in self.read and not all(one in neutral for one in values):
+                kind = shown(self.data["model_type"])
+                raise self.fault(key, f"{' or '.join(map(str, neutral))}; planner has no {what} in a {kind}")
 
     def name_of(self, field: str) -> str:
         """This file's name for a field of a `[model]` table."""
@@ -47,7 +77,7 @@ class Config:
 
     def size(self, key: str, default: int | None = None, *, least: int = 1, absent: int | None = None) -> int:
         """A whole number; `default` where the key is null or absent, `absent` where it is absent."""
-        value = self.data.get(key)
+        value = self.get(key)
         if key not in self.data and absent is not None:
             return absent
         if value is None and default is not None:
@@ -130,7 +160,7 @@ def common_fields(c: Config, family: str, *, kv_absent: int | None = None) -> di
 
 def window_fields(c: Config, layers: int, window: int) -> dict[str, Any]:
     """A sliding window in so many layers, or in those that `layer_types` lists so; none where it is 0."""
-    kinds, every = c.data.get("layer_types"), c.size("num_hidden_layers")
+    kinds, every = c.get("layer_types"), c.size("num_hidden_layers")
     if kinds is not None:
         known = isinstance(kinds, list) and all(kind in ATTENTION for kind in kinds)
         if not known or len(kinds) != every:

@@ -52,6 +52,9 @@ def llama4(c: Config) -> dict[str, Any]:
     """Experts in every `interleave_moe_layer_step`th layer or those listed, one shared; chunked attention is whole."""
     common = common_fields(c, "moe", kv_absent=8)
     layers = common["layers"]
+    kinds = c.get("layer_types") or []
+    if not isinstance(kinds, list) or any(kind not in ("chunked_attention", "full_attention") for kind in kinds):
+        raise c.fault("layer_types", "a list of chunked_attention or full_attention")
     listed, step = c.layer_numbers("moe_layers", layers), c.size("interleave_moe_layer_step", 1)
     sparse = layer_fields(layers, lambda i: (i + 1) % step == 0 if listed is None else i in listed)
     return common | bias_fields(c) | sparse | router_fields(c, "sigmoid", sums=False) | {
@@ -99,8 +102,6 @@ def deepseek_v2(c: Config) -> dict[str, Any]:
 def deepseek_v3(c: Config) -> dict[str, Any]:
     """Latent attention, shared experts, routing limited to groups, modules of multi-token prediction."""
     c.require("attention_bias", False)
-    if c.size("moe_layer_freq", 1) != 1:
-        raise c.fault("moe_layer_freq", "1; others aren't supported")
     rope = c.size("qk_rope_head_dim")
     return common_fields(c, "moe") | _shared_and_routed(c, 3) | router_fields(c, "sigmoid", 2.5) | {
         "kv_heads": c.size("num_attention_heads"), "head_dim": c.size("qk_nope_head_dim") + rope,
@@ -111,7 +112,7 @@ def deepseek_v3(c: Config) -> dict[str, Any]:
 
 def glm4_moe(c: Config) -> dict[str, Any]:
     """GLM-4.5: DeepSeek-V3's experts behind grouped-query attention."""
-    c = Config({"n_group": 1, "topk_group": 1} | c.data, c.path)
+    c = c.filled({"n_group": 1, "topk_group": 1})
     own = {"qkv_bias": c.flag("attention_bias", False), "qk_norm": c.flag("use_qk_norm", False)}
     return common_fields(c, "moe") | _shared_and_routed(c, 1) | router_fields(c, "sigmoid") | own
 
@@ -143,6 +144,7 @@ def _pattern(c: Config) -> str:
 def nemotron_h(c: Config) -> dict[str, Any]:
     """A pattern of state-spaces, attention, MLPs and experts; multi-token prediction by attention and an MLP."""
     pattern = _pattern(c)
+    c.read.add("n_routed_experts")  # files without experts may say some
     modules = c.size("num_nextn_predict_layers", 0, least=0)
     last = "E" if "E" in pattern else "-"
     for key, allowed in (

@@ -48,8 +48,10 @@ def _gemma3(c: Config) -> dict[str, Any]:
         "num_key_value_heads": 4, "vocab_size": 262208, "max_position_embeddings": 131072, "sliding_window": 4096,
         "rope_theta": 1e6, "rms_norm_eps": 1e-6,
     }  # fmt: skip
-    c = Config(usual | c.data, c.path)
-    return _gemma(c) | c.positions_and_norms() | {"qk_norm": True} | _all_but_every(c, c.size("sliding_window_pattern", 6))
+    c = c.filled(usual)
+    return (
+        _gemma(c) | c.positions_and_norms() | {"qk_norm": True} | _all_but_every(c, c.size("sliding_window_pattern", 6))
+    )
 
 
 def _all_but_every(c: Config, pattern: int) -> dict[str, Any]:
@@ -194,6 +196,7 @@ def from_config(path: Path) -> Transformer:
     if not isinstance(kind, str) or kind not in MODEL_TYPES:
         raise config.fault("model_type", f"{', '.join(MODEL_TYPES)}; or describe its sizes in a TOML file")
     described = config.positions_and_norms() | MODEL_TYPES[kind](config) | {"model_type": kind}
+    config.check_unread()
     if "head_dim" not in described and described["hidden"] % described["heads"]:
         heads, hidden = (config.name_of(field) for field in ("heads", "hidden"))
         raise config.fault(heads, f"a divisor of {hidden} {described['hidden']}, or a head_dim")

@@ -293,6 +293,14 @@ def test_llama4_may_list_its_layers_with_experts(write: Any) -> None:
         load_model(write(listed | {"moe_layers": [48]}))
 
 
+def test_what_says_nothing_of_the_architecture_is_taken(write: Any) -> None:
+    more = {"attn_type_list": [1] * 62, "shared_intermediate_size": 0, "index_topk": None}
+    assert load_model(write(CONFIGS["minimax_m2"] | more)) == load_model(write(CONFIGS["minimax_m2"]))
+    chunked = CONFIGS["llama4_text"] | {"layer_types": [*["chunked_attention"] * 3, "full_attention"] * 12}
+    assert load_model(write(chunked)) == load_model(write(CONFIGS["llama4_text"]))
+    assert params(write(NEMOTRON_H | {"n_routed_experts": 8})) == params(write(NEMOTRON_H))
+
+
 def test_later_models_have_the_parameters_of_their_checkpoints(write: Any) -> None:
     """In billions, as their repositories' safetensors have them; norms beyond the usual two a layer aren't counted."""
     named = {
@@ -394,6 +402,16 @@ def test_nemotron_3_super_has_latents_and_a_module(write: Any) -> None:
         (QWEN3_MOE | {"num_hidden_layers": 10**9}, "layers"),
         (DEEPSEEK_V3 | {"attention_bias": True}, "attention_bias"),
         (DEEPSEEK_V3 | {"moe_layer_freq": 2}, "moe_layer_freq"),
+        (DEEPSEEK_V3 | {"index_topk": 2048}, "index_topk is 2048; allowed: 0; planner has no sparse attention"),
+        (CONFIGS["glm4_moe"] | {"moe_layer_freq": 2}, "moe_layer_freq is 2; allowed: 1"),
+        (CONFIGS["minimax_m2"] | {"attn_type_list": [0, 1] * 31}, "attn_type_list is .*; allowed: 1"),
+        (CONFIGS["minimax_m2"] | {"shared_intermediate_size": 2048}, "shared_intermediate_size is 2048; allowed: 0"),
+        (CONFIGS["qwen2"] | {"layer_types": ["linear_attention"] * 24}, "layer_types is .*full_attention or"),
+        (QWEN3_MOE | {"layer_types": ["linear_attention"] * 48}, "layer_types is .*full_attention or"),
+        (
+            LLAMA | {"num_local_experts": 8},
+            "num_local_experts is 8; allowed: 0 or 1; planner has no experts in a 'llama'",
+        ),
         (NEMOTRON_H | {"hybrid_override_pattern": "MX" * 26}, "hybrid_override_pattern is 'MX"),
         (NEMOTRON_H | {"hybrid_override_pattern": None}, "hybrid_override_pattern is None"),
         (NEMOTRON_H | {"num_hidden_layers": 53}, "num_hidden_layers is 53; allowed: 52"),
