@@ -10,6 +10,7 @@ the package, and `planner --help`, load nothing else.
 """
 
 from importlib import import_module
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'planner' has no attribute {name!r}")
     value = getattr(import_module(f"planner.{_MODULE.get(name, 'base.errors')}"), name)
+    if isinstance(value, FunctionType):
+        value = import_module("planner.base.arguments").checked(value)
     globals()[name] = value
     return value
 

@@ -246,7 +246,7 @@ def careful(
         fixed = replace(fixed, **{name: values for name, values in has.items() if values})
     if isinstance(exclude, str):
         raise InputError(f"exclude is {shown(exclude)}; allowed: several in a list, such as ['tp=8', 'schedule=zb-*']")
-    for text in exclude or ():
+    for text in listed("exclude", exclude or ()):
         fixed = without(fixed, text)
     return replace(setup, cluster=replace(setup.cluster, accelerator=accelerator)), fixed
 
@@ -308,6 +308,13 @@ ELSEWHERE = {
     "global_batch": "batch, in sequences per step", "batch_tokens": "batch, in sequences per step",
 }  # fmt: skip
 """Where in Python belongs what commands have as an option."""
+
+
+def listed(name: str, values: Any) -> list[str]:
+    """Several names. Raises InputError for anything else; the message names the argument."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InputError(f"{name} is {shown(values)}; allowed: several in a list")
+    return list(values)
 
 
 def check_elsewhere(choices: Mapping[str, Any]) -> None:

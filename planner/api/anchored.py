@@ -9,6 +9,7 @@ import numpy as np
 
 from planner.base.arrays import Array
 from planner.base.errors import InputError
+from planner.base.files import given_path
 from planner.base.units import format_seconds
 from planner.calibration.anchor import Anchor, AnchoredSetup, anchor, check_kind
 from planner.calibration.moved import KINDS
@@ -41,7 +42,7 @@ def anchored(setup: Setup, path: str | os.PathLike[str] | None) -> Setup:
     """
     if path is None:
         return setup
-    return anchor(runs_of([Path(path)], TO_ANCHOR_ON), setup.cluster).anchored(setup)
+    return anchor(runs_of([given_path("anchor", path)], TO_ANCHOR_ON), setup.cluster).anchored(setup)
 
 
 def predicted_runs(

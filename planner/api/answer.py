@@ -7,11 +7,10 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.base.errors import InputError
-from planner.base.files import check_writable, write_bytes
+from planner.base.files import check_writable, given_path, write_bytes
 from planner.report.plain_table import View, html_of, plain_text
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ class Shown(ABC):
         """
         from planner.report.pictures import page, picture
 
-        target = Path(path)
+        target = given_path("path", path)
         if target.suffix not in PICTURES:
             raise InputError(f"path is {target}; allowed for a picture: one that ends in {', '.join(PICTURES)}")
         check_writable(target)

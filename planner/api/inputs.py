@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 
 from planner import hardware, models
 from planner.api.frameworks import setup_under
+from planner.base.arguments import checked
 from planner.base.errors import InputError
 from planner.base.units import GBIT, GIB
 from planner.choices.choice import length
@@ -120,6 +121,7 @@ class Model:
     transformer: Transformer
     word: str = field(compare=False)
 
+    @checked
     def __init__(self, name: str | os.PathLike[str], *, seq_len: int | str | None = None) -> None:
         word = _name("model", name)
         shape = models.load_model(word)
@@ -128,6 +130,7 @@ class Model:
         vars(self).update(transformer=shape if seq_len is None else models.with_seq_len(shape, seq_len), word=word)
 
     @staticmethod
+    @checked
     def of_shape(
         *,
         family: str,
@@ -215,10 +218,11 @@ class Cluster:
     profile: hardware.Cluster
     word: str = field(compare=False)
 
+    @checked
     def __init__(
         self, name: str | os.PathLike[str], *, network: str | None = None, figures: Mapping[str, float] | None = None
     ) -> None:
-        if not isinstance(figures, Mapping | None):
+        if not isinstance(figures, Mapping | None) or not all(isinstance(key, str) for key in figures or ()):
             raise InputError(
                 f"figures is {figures!r}; allowed: numbers by name, such as {{'accelerator.memory_gib': 141}}"
             )

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from planner.api.anchored import anchor_entry, anchor_lines, anchored, interval_s, trust, unlike_measured
@@ -14,6 +13,7 @@ from planner.api.answer import Answer, Shown
 from planner.api.assumed import assumed
 from planner.api.frameworks import layout_under
 from planner.api.inputs import ClusterLike, LayoutChoices, ModelLike, setup_of
+from planner.base.files import given_path
 from planner.layouts import Layouts
 from planner.plan_file import SavedPlan
 from planner.question import batch_or_usual, check_elsewhere, word
@@ -153,7 +153,7 @@ class LayoutEstimate(Shown):
         """
         from planner.exporters.plan_export import export_plan, get_target
 
-        target = None if path is None else Path(path)
+        target = None if path is None else given_path("path", path)
         done = export_plan(self.as_plan(), get_target(word("to", to)), path=target, base=base)
         if target is not None:
             done.write(target)

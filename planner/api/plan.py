@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -16,7 +15,7 @@ from planner.api.anchored import anchor_entry, anchor_lines, next_lines, next_re
 from planner.api.answer import Answer, Shown
 from planner.api.layout_estimate import LayoutEstimate
 from planner.base.errors import InputError, LayoutError
-from planner.base.files import check_writable, write_text
+from planner.base.files import check_writable, given_path, write_text
 from planner.base.units import GIB, format_seconds
 from planner.report import records, tables
 from planner.report.difference import why_record, why_view
@@ -160,7 +159,7 @@ class Plan(Shown, Alternatives, Sequence[LayoutEstimate]):
             OutputError: the path can't be written.
         """
         _ = self.best
-        write_text(Path(path), self.to_json() + "\n")
+        write_text(given_path("path", path), self.to_json() + "\n")
 
     def report(
         self,
@@ -182,7 +181,7 @@ class Plan(Shown, Alternatives, Sequence[LayoutEstimate]):
         """
         from planner.api.reports import save_report
 
-        target = Path(path)
+        target = given_path("path", path)
         if target.suffix != ".html":
             raise InputError(f"path is {target}; allowed: one that ends in .html")
         check_writable(target)

@@ -18,8 +18,9 @@ from planner.api.layout_estimate import LayoutEstimate
 from planner.api.plan import Plan
 from planner.api.training import Given
 from planner.base.errors import InputError, shown
-from planner.choices.choice import tokens
-from planner.question import batch_or_usual, whole
+from planner.base.files import given_path
+from planner.choices.choice import tokens, word
+from planner.question import batch_or_usual, listed, whole
 from planner.training_time.goal import Goal, goal
 from planner.training_time.joint import strategy
 
@@ -37,6 +38,8 @@ def _aim(model: Transformer, choices: dict[str, Any]) -> Goal:
     for name in ("tokens", "critical_batch"):
         if isinstance(said.get(name), str):
             said[name] = tokens(name, said[name])
+    for name in ("loss_law", "batch_law", "rule"):
+        word(name, said.get(name, ""))
     return goal(model, **said)
 
 
@@ -91,7 +94,7 @@ def fastest(
     Raises:
         InputError, UnknownNameError, LayoutError: as `time`.
     """
-    several = [clusters] if isinstance(clusters, (Cluster, str, os.PathLike)) else list(clusters)
+    several = [clusters] if isinstance(clusters, (Cluster, str, os.PathLike)) else listed("clusters", clusters)
     if not several:
         raise InputError("clusters is empty; allowed: a cluster, or several")
     shape, profiles = shape_of(model), [profile_of(one) for one in several]
@@ -99,7 +102,7 @@ def fastest(
         if taken := [*choices, *(name for name, value in (("max_cost", max_cost), ("given", given)) if value)]:
             raise InputError(f"{taken[0]} is given, and settled by paper {paper}; leave one of them out")
         return fastest_by_paper(paper, shape, profiles, strategies, max_gpus)
-    aim, ways = _aim(shape, choices), [strategy(text) for text in strategies]
+    aim, ways = _aim(shape, choices), [strategy(text) for text in listed("strategies", strategies)]
     return training.fastest(
         shape, profiles, aim, given or {}, ways, framework=framework, max_gpus=max_gpus, max_cost=max_cost, **choices
     )
@@ -166,8 +169,10 @@ def sweep(
     if dask is not None and workers is not None:
         raise InputError(f"--workers is {workers}; allowed without --dask: a Dask cluster has its own")
     crew = Local(workers).answers if dask is None else partial(answers_on, dask)
-    path, begun = Path(output), monotonic()
-    done = run.run_sweep(load_sweep(Path(definition)), path, crew, restart=restart, on_progress=on_progress)
+    path, begun = given_path("output", output), monotonic()
+    done = run.run_sweep(
+        load_sweep(given_path("definition", definition)), path, crew, restart=restart, on_progress=on_progress
+    )
     table, seconds = read_results(path), monotonic() - begun
     what = (path, done, table, seconds)
     return Answer("", sweep_record(*what), sweep_view(*what), lambda: draw_fronts(fronts(load_results(path))))

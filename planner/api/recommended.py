@@ -7,7 +7,7 @@ from planner.api.anchored import anchored
 from planner.api.frameworks import held_request
 from planner.api.inputs import ClusterLike, ModelLike, SearchChoices, setup_of
 from planner.api.plan import Plan
-from planner.question import RUNS, batch_or_usual, whole, word
+from planner.question import RUNS, batch_or_usual, check_elsewhere, whole, word
 from planner.search import recommend as rank_layouts
 from planner.setup import Setup
 
@@ -44,6 +44,7 @@ def recommend(
         FileFormatError: a file that can't be read, parsed or validated.
         LayoutError: no layout is legal, or the framework can run none of the model; says why.
     """
+    check_elsewhere(choices)
     setup = anchored(setup_of(model, cluster, framework), anchor)
     each = batch_or_usual(batch, setup.model.seq_len, whole("gpus", gpus))
     return search_plan(setup, gpus=gpus, global_batch=each, top=top, objective=objective, base=base, **choices)

@@ -12,7 +12,7 @@ import numpy as np
 
 from planner.api.answer import Shown
 from planner.base.errors import InputError, LayoutError, ScheduleError
-from planner.base.files import is_path, write_text
+from planner.base.files import given_path, is_path, write_text
 from planner.choices.choice import real, whole
 from planner.report.drawing import draw_timeline
 from planner.report.pictures import timeline_figure
@@ -69,7 +69,7 @@ class ScheduleTimeline(Shown):
             LayoutError: PyTorch's runtime has no such operations.
             OutputError: The path can't be written.
         """
-        target = Path(path)
+        target = given_path("path", path)
         if target.suffix == ".csv":
             self.to_csv(target)
         else:
@@ -79,7 +79,7 @@ class ScheduleTimeline(Shown):
         """Write it in the form of PyTorch's pipeline runtime, whatever the path's suffix; raises as `save`."""
         from planner.exporters.schedule_csv import schedule_csv
 
-        write_text(Path(path), schedule_csv(self.timeline.order, self.known))
+        write_text(given_path("path", path), schedule_csv(self.timeline.order, self.known))
 
     def view(self, width: int = COLUMNS) -> tuple[View, ...]:
         """The drawing in so many columns of text, and the facts."""

@@ -15,11 +15,11 @@ from planner.api.answer import Shown
 from planner.api.frameworks import layout_under
 from planner.api.inputs import ClusterLike, LayoutChoices, ModelLike, setup_of
 from planner.base.errors import InputError
-from planner.base.files import write_text
+from planner.base.files import given_path, write_text
 from planner.base.units import GIB
 from planner.exporters.perfetto import step_trace
 from planner.layouts import Layouts
-from planner.question import batch_or_usual, check_elsewhere
+from planner.question import batch_or_usual, check_elsewhere, word
 from planner.report import simulations, tables
 from planner.report.pictures import svg_element, timeline_figure
 from planner.report.plain_table import View
@@ -78,7 +78,7 @@ class Simulation(Shown, simulations.Simulated):
             InputError: another suffix.
             OutputError: the path can't be written.
         """
-        target = Path(path)
+        target = given_path("path", path)
         if target.suffix == ".json":
             write_text(target, step_trace(self.step, self.streams))
         else:
@@ -181,8 +181,8 @@ def simulate(
         InputError, UnknownNameError, FileFormatError, LayoutError: as `planner.estimate`.
         ScheduleError: a schedule that is incomplete, deadlocks, or is not of the layout's size.
     """
-    file = None if schedule_file is None else Path(schedule_file)
-    how = Timing(schedule_file=file, slices=slices)
+    file = None if schedule_file is None else given_path("schedule_file", schedule_file)
+    how = Timing(schedule_file=file, slices=word("slices", slices))
     setup = setup_of(model, cluster, framework)
     check_elsewhere(choices)
     each = batch_or_usual(batch, setup.model.seq_len, choices.get("dp", 1))

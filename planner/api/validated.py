@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from io import StringIO
 from itertools import compress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from planner.api.anchored import anchor_record, predicted_runs, told_lines
 from planner.api.answer import Shown
 from planner.base.arrays import Array
 from planner.base.errors import InputError
+from planner.base.files import given_path
 from planner.calibration.anchor import Anchor
 from planner.report.calibration import publications_view, scores_view
 from planner.report.plain_table import View
@@ -146,11 +146,12 @@ def validate(
     named = [files] if isinstance(files, str | os.PathLike) else files
     if not isinstance(named, Sequence):
         raise InputError(f"files is {named!r}; allowed: a CSV file of measured runs, or several")
-    paths = [Path(file) for file in named] or shipped_files()
+    paths = [given_path("files", file) for file in named] or shipped_files()
     every = runs_of(paths)
     once = measured_once(every) if files else [True] * len(every)  # the shipped are what their sources list
     runs = list(compress(every, once))
-    folder, own_runs = (None if path is None else Path(path) for path in (profiles, anchor))
+    folder = None if profiles is None else given_path("profiles", profiles)
+    own_runs = None if anchor is None else given_path("anchor", anchor)
     found, ends, known = predicted_runs(runs, own_runs, *loaders(folder))
     if not np.isfinite(found.step_time_s).any():
         first = found.runs[0]

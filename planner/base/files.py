@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
-from planner.base.errors import FileFormatError, OutputError, shown
+from planner.base.errors import FileFormatError, InputError, OutputError, shown
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -25,6 +25,13 @@ M = TypeVar("M", bound="BaseModel")
 def is_path(name: str, suffixes: tuple[str, ...] = (".toml",)) -> bool:
     """Whether a value names a file rather than a shipped profile: it has a separator or a file's suffix."""
     return "/" in name or "\\" in name or name.endswith(suffixes)
+
+
+def given_path(name: str, value: Any) -> Path:
+    """A path that a caller gave. Raises InputError if the value is none; the message names the argument."""
+    if isinstance(value, str | os.PathLike):
+        return Path(value)
+    raise InputError(f"{name} is {shown(value)}; allowed: the path of a file")
 
 
 def shipped_folder(name: str) -> Path:
