@@ -162,6 +162,10 @@ class Layouts:
         """The layouts at an index array, mask or slice; of a grid, its rows there."""
         return records.take(self, index, self.shape[-1])
 
+    def framework_dispatched(self) -> Layouts:
+        """The same layouts, whose tokens get to their experts as the framework sends them."""
+        return replace(self, dispatcher=np.full_like(self.dispatcher, Dispatcher.FRAMEWORK))
+
     def at(self, index: tuple[Any, ...]) -> Layouts:
         """A table of a grid's layouts at index arrays, one for each axis, such as `np.nonzero` gives."""
         return records.mapped(self, lambda x: np.broadcast_to(x, self.shape)[index])

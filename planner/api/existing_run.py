@@ -109,8 +109,7 @@ def _suggestions(run: ExistingRun, runnable: Any) -> list[tuple[str, Estimate]]:
     out = []
     for what, names in run.switches.items():
         on = replace(setup.framework, **{name: getattr(run.profile.framework, name) for name in names})
-        free = run.layouts.dispatcher * (0 if "flex_dispatch" in names else 1)
-        layouts = replace(run.layouts, dispatcher=free)
+        layouts = run.layouts.framework_dispatched() if "flex_dispatch" in names else run.layouts
         out.append((f"turn on {what}", timed_estimate(replace(setup, framework=on), layouts)))
     kernel = default_attention(setup.cluster).name.lower()
     changed = one_change(setup, run.layouts, runnable, kernel)

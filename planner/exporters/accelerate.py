@@ -42,9 +42,9 @@ class Accelerate(Target):
 
     def only(self, fixed: Fixed) -> Fixed:
         """No pipeline, no expert ranks, gradients sharded or all replicated, all layers recomputed or none."""
-        some = allowed(fixed, pp=(1,), ep=(1,), zero=(0, 2, 3), schedule=("1f1b",), ulysses=(1,), recompute_layers=(0,),
-                       offload_layers=(0,), offload_parameters=(False,), sequence_parallel=(False,),
-                       recompute=(Recompute.NONE, Recompute.FULL))  # fmt: skip
+        some = allowed(fixed, self.title, pp=(1,), ep=(1,), zero=(0, 2, 3), schedule=("1f1b",), ulysses=(1,),
+                       recompute_layers=(0,), offload_layers=(0,), offload_parameters=(False,),
+                       sequence_parallel=(False,), recompute=(Recompute.NONE, Recompute.FULL))  # fmt: skip
         return replace(some, never=(*some.never, (REPLICAS, replicated_beside)))
 
     def writes(self, name: str, value: Any) -> bool:

@@ -42,8 +42,8 @@ class DeepSpeed(Target):
 
     def only(self, fixed: Fixed) -> Fixed:
         """One chunk a rank, no ring over the sequence, no sequence parallelism, no copies of what ZeRO shards."""
-        some = allowed(fixed, schedule=("1f1b",), cp=(1,), ulysses=(1,), sequence_parallel=(False,), dp_replicate=(1,),
-                       recompute_layers=(0,), offload_layers=(0,))  # fmt: skip
+        some = allowed(fixed, self.title, schedule=("1f1b",), cp=(1,), ulysses=(1,), sequence_parallel=(False,),
+                       dp_replicate=(1,), recompute_layers=(0,), offload_layers=(0,))  # fmt: skip
         never = ((UNSHARDED, lambda x: x.offload_optimizer & (x.zero == 0)), (IN_BF16, added_in_bf16),
                  (OWN_ADAM, lambda x: x.offload_optimizer & (x.optimizer != OptimizerKind.ADAM)))  # fmt: skip
         return replace(some, never=(*some.never, *never))

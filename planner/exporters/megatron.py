@@ -55,8 +55,8 @@ class Megatron(Target):
 
     def only(self, fixed: Fixed) -> Fixed:
         """1F1B and its interleaved form; ZeRO 2 and 3, which are Megatron-FSDP's, only where they are asked for."""
-        fixed = replace(allowed(fixed, schedule=SCHEDULES), never=(*fixed.never, *NEVER))
-        return fixed if fixed.zero else allowed(fixed, zero=(0, 1))
+        fixed = replace(allowed(fixed, self.title, schedule=SCHEDULES), never=(*fixed.never, *NEVER))
+        return fixed if fixed.zero else allowed(fixed, self.title, zero=(0, 1))
 
     def of_model(self, fixed: Fixed, model: Transformer) -> Fixed:
         """The ways of context ranks and of experts that run."""

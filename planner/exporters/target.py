@@ -238,7 +238,7 @@ class Target(ABC):
 
     def of_model(self, fixed: Fixed, model: Transformer) -> Fixed:
         """What `only` leaves, as far as it can run it of a model."""
-        return fixed if self.pipelines(model) else allowed(fixed, pp=(1,))
+        return fixed if self.pipelines(model) else allowed(fixed, self.title, pp=(1,))
 
     def pipelines(self, model: Transformer) -> bool:
         """Whether it runs pipelines of a model."""
@@ -299,7 +299,7 @@ def launch_shape(cluster: Cluster, gpus: int) -> tuple[int, int, int]:
     return hosts, each, gpus - each * (hosts - 1)
 
 
-def allowed(fixed: Fixed, **only: tuple[Any, ...]) -> Fixed:
+def allowed(fixed: Fixed, framework: str, **only: tuple[Any, ...]) -> Fixed:
     """The user's settled choices that are also allowed. Raises LayoutError if nothing is left of a choice."""
     changes: dict[str, Any] = {}
     for key, values in only.items():
@@ -307,9 +307,7 @@ def allowed(fixed: Fixed, **only: tuple[Any, ...]) -> Fixed:
         both = values if settled is None else tuple(v for v in settled if v in values)
         if not both:
             said = ", ".join(_as_text(v) for v in settled)
-            raise LayoutError(
-                f"{key} is {said}; the framework to run on allows: {', '.join(_as_text(v) for v in values)}"
-            )
+            raise LayoutError(f"{key} is {said}; allowed on {framework}: {', '.join(_as_text(v) for v in values)}")
         changes[key] = both
     return replace(fixed, **changes)
 

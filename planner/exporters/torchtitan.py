@@ -95,7 +95,7 @@ class Torchtitan(Target):
     def only(self, fixed: Fixed) -> Fixed:
         """Schedules that it names or loads from a CSV."""
         names = tuple(s.name for s in SCHEDULES.values() if s.quick and self.runs(s))
-        some = allowed(fixed, schedule=names, ulysses=(1,), recompute_layers=(0,), offload_layers=(0,),
+        some = allowed(fixed, self.title, schedule=names, ulysses=(1,), recompute_layers=(0,), offload_layers=(0,),
                        offload_parameters=(False,))  # fmt: skip
         fine = (NO_MODULES, lambda x: x.recompute == Recompute.FINE)
         never = ((ONCE_A_STEP, sharded_once_a_step), (WITH_CONTEXT, whole_beside_context), fine)

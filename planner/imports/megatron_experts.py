@@ -75,7 +75,7 @@ def turned_off(
     if named > Dispatcher.ALLTOALL:
         return changes | {"node_dispatch": True}, off
     if ep > 1:
-        own = dispatchers(Case.of(profile, replace(layouts, dispatcher=layouts.dispatcher * 0)))[0]
+        own = dispatchers(Case.of(profile, layouts.framework_dispatched()))[0]
         changes |= {"node_dispatch": False, "flex_dispatch": False}
         if own > Dispatcher.ALLTOALL:
             how = "moe-enable-deepep" if own == Dispatcher.DEEPEP else "moe-flex-dispatcher-backend hybridep"

@@ -109,7 +109,7 @@ def fastest_view(found: Fastest, case: TrainingCase) -> View:
             f"{int(found.estimate.layouts.global_batch[i]):,}, {hours} GPU-hours{money}"
         ),
         f"  {layout_text(found.estimate.layouts.row(i))}",
-        f"  {found.searched:,} combinations of GPUs, batch and layout searched ({found.strategy})",
+        f"  {found.searched:,} combinations of GPUs, batch and layout searched, --strategies {found.strategy}",
         *stale_lines(found),
         "",
         bold("Time against GPUs"),

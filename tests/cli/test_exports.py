@@ -142,7 +142,7 @@ def test_a_recipe_of_ones_own_stands_for_a_model_that_torchtitan_lacks(tmp_path)
             "--base is 'a.b:c'; allowed: with --framework or --export torchtitan",
         ),
         (["--framework", "caffe"], "unknown framework 'caffe'"),
-        (["--framework", "megatron", "--schedule", "zb-v"], "schedule is zb-v; the framework to run on allows: 1f1b"),
+        (["--framework", "megatron", "--schedule", "zb-v"], "schedule is zb-v; allowed on Megatron-LM: 1f1b"),
     ],
 )
 def test_faults_of_recommend_come_before_the_search(arguments, said):
