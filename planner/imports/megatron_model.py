@@ -42,14 +42,14 @@ def model_of(a: Arguments, name: str, vocab: int | None) -> tuple[Transformer, l
         expert_bias=biased and experts["num_experts"] > 0, clamped=gated and "activation-func-clamp-value" in a,
         qk_norm="qk-layernorm" in a and "multi-latent-attention" not in a,  # latents' norms are counted with them
         num_mtp_layers=modules, mtp_shared=modules > 0 and "mtp-use-repeated-layer" in a,
-        norm_epsilon=a.real("norm-epsilon", 1e-5, 1), **_positions(a, seq_len), **_attention(a, hidden, heads),
-        **experts, **kinds,
+        qk_l2_norm="qk-l2-norm" in a, norm_epsilon=a.real("norm-epsilon", 1e-5, 1), **_positions(a, seq_len),
+        **_attention(a, hidden, heads), **experts, **kinds,
     )  # fmt: skip
     window, layers = _windows(a, model.num_attention_layers)
     return check(replace(model, window=window, num_window_layers=layers)), notes
 
 
-def _family(a: Arguments, kinds: dict[str, int], experts: int, gated: bool) -> str:
+def _family(a: Arguments, kinds: dict[str, Any], experts: int, gated: bool) -> str:
     if "num_ssm_layers" in kinds:
         return "hybrid"
     if experts:
@@ -112,7 +112,9 @@ def _experts(a: Arguments, ffn: int) -> dict[str, Any]:
         "top_k_groups": a.number("moe-router-group-topk", 0),
     }
     kind = "sigmoid" if a.text("moe-router-score-function") == "sigmoid" else "softmax"
-    first = kind == "softmax" and "moe-router-pre-softmax" in a and sizes["top_k"] != 1  # a softmax over one is 1
+    one = sizes["top_k"] == 1
+    # A softmax over one is 1; Megatron-LM divides sigmoids by their sum where there are several.
+    first = one if kind == "sigmoid" else not one and "moe-router-pre-softmax" in a
     scale = a.text("moe-router-topk-scaling-factor")
     router = kind + "-first" * first + (f" {scale}" if scale else "")
     of_experts = {name: (size or 0) if experts else 0 for name, size in sizes.items()}
@@ -138,7 +140,7 @@ def _windows(a: Arguments, attention: int) -> tuple[int, int]:
     return (int(before[1]) + 1, layers) if layers else (0, 0)
 
 
-def _kinds(a: Arguments, layers: int | None, hidden: int, experts: int) -> dict[str, int]:
+def _kinds(a: Arguments, layers: int | None, hidden: int, experts: int) -> dict[str, Any]:
     """How many layers of each kind, and the sizes of a hybrid's state-space layers; Megatron-LM's defaults."""
     name, pattern = "--hybrid-override-pattern", a.text("hybrid-override-pattern")
     if pattern is None and (text := a.text("hybrid-layer-pattern")) is not None:
@@ -147,7 +149,7 @@ def _kinds(a: Arguments, layers: int | None, hidden: int, experts: int) -> dict[
         if "is-hybrid-model" in a:
             raise InputError("--hybrid-override-pattern is missing; a hybrid model needs it")
         layers = a.needed("num-layers")
-        return {"num_layers": layers, "num_dense_layers": _dense_layers(a, layers) if experts else layers}
+        return {"num_layers": layers, **(_expert_layers(a, layers) if experts else {"num_dense_layers": layers})}
     try:
         kinds = from_pattern(pattern)
     except InputError as error:
@@ -188,12 +190,15 @@ def _vocab(a: Arguments, given: int | None, notes: list[str]) -> int:
     return ASSUMED_VOCAB
 
 
-def _dense_layers(a: Arguments, layers: int) -> int:
-    """Layers without experts, from `--moe-layer-freq`: every Nth has some, or a pattern of 1 and 0."""
+def _expert_layers(a: Arguments, layers: int) -> dict[str, Any]:
+    """Which layers have experts, from `--moe-layer-freq`: every Nth, or the 1 of a pattern."""
     text = a.text("moe-layer-freq", "1") or "1"
     if EVERY.fullmatch(text):
-        return layers - -(-layers // int(text))
-    return _by_layer("moe-layer-freq", text, layers, f"([0]*1+[1]*{layers - 1})").count(0)
+        pattern = [int(i % int(text) == 0) for i in range(layers)]
+    else:
+        pattern = _by_layer("moe-layer-freq", text, layers, f"([0]*1+[1]*{layers - 1})")
+    each = "".join(map(str, pattern))
+    return {"num_dense_layers": each.count("0"), "expert_layers": each if "10" in each else ""}
 
 
 def _by_layer(name: str, text: str, layers: int, example: str) -> list[int]:

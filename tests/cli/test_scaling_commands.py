@@ -137,6 +137,7 @@ def test_fastest_prints_fronts_and_sets_networks_side_by_side():
     assert done.returncode == 0, done.stderr
     for text in ("side by side", "Shortest time", "Time against GPUs", "Time against cost", "<- knee", "what binds"):
         assert text in done.stdout
+    assert "layout searched, --strategies 3d" in done.stdout
 
 
 def test_fastest_json():
