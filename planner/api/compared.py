@@ -11,7 +11,7 @@ from planner.api.existing_run import run_of_megatron
 from planner.api.frameworks import layout_under, schedules_of
 from planner.base.errors import FileFormatError
 from planner.imports.names import megatron_arguments
-from planner.models.flops import mfu_text
+from planner.models.flops import causal_share, mfu_text
 from planner.plan_file import read_plan
 from planner.report.difference import difference_record, plans_view
 from planner.report.imported import OF_IT, left_out_lines
@@ -67,7 +67,8 @@ def compare_plans(
     titles = [question_title(p.setup, p.gpus, int(p.layouts.global_batch[0])) for p in plans]
     record = {"a": a, "b": b, "difference": difference_record(a, b)}
     names = (str(first), str(second))
-    view = plans_view(names, (titles[0], titles[1]), a, b)
+    causal = [x | {"causal_mfu": x["mfu"] * causal_share(p.setup.model)} for x, p in zip((a, b), plans, strict=True)]
+    view = plans_view(names, (titles[0], titles[1]), causal[0], causal[1])
     return Answer("", record, view, partial(draw_layouts, "Two plans", a, b, series=names))
 
 

@@ -54,7 +54,8 @@ def fastest_of_paper(paper: str, model: str, framework: str | None = None) -> An
     }
     rows = {row["part"]: [row["paper_days"], row["ours_days"]] for row in record["parts"]}
     panel = partial(bars, rows=rows, title="The shortest training", unit="days", series=(paper, "planner"))
-    return Answer("", record, paper_fastest_view(record, get_paper(paper)), partial(figure_of, model, panel))
+    view = paper_fastest_view(record, get_paper(paper), question.setup.model)
+    return Answer("", record, view, partial(figure_of, model, panel))
 
 
 def fastest_by_paper(

@@ -16,7 +16,7 @@ def command(
     y: Annotated[str, typer.Option(help="Another axis, such as network.bandwidth_gbit_per_s.")],
     out: o.Output,
     *,
-    value: Annotated[str, typer.Option(help="What is drawn: time, cost, energy, mfu, binding or any column.")] = "time",
+    value: Annotated[str, typer.Option(help="Drawn: time, cost, energy, causal_mfu, binding or any column.")] = "time",
     by: Annotated[
         str | None, typer.Option(help="A cell shows its best case by this; else by the value itself, text by time.")
     ] = None,

@@ -109,7 +109,7 @@ def plans_view(names: tuple[str, str], titles: tuple[str, str], a: dict[str, Any
 
 FIGURES = (
     ("step, s", "step_time_s", "{:.4g}"),
-    ("MFU", "mfu", "{:.1%}"),
+    ("causal MFU", "causal_mfu", "{:.1%}"),
     ("tokens/s/GPU", "tokens_per_s_per_gpu", "{:,.0f}"),
     ("memory, GiB", "memory_gib", "{:.1f}"),
     ("GPUs", "gpus", "{:.0f}"),

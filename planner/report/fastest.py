@@ -9,6 +9,7 @@ import numpy as np
 
 from planner.base.units import DAY, KWH, format_seconds, gpus_text
 from planner.hardware import Cluster
+from planner.models.flops import shown_mfu
 from planner.report import training
 from planner.report.plain_table import View, bold, plain_table, stacked
 from planner.report.records import estimate_record
@@ -16,6 +17,7 @@ from planner.report.tables import layout_text
 from planner.schedules import get_schedule
 
 if TYPE_CHECKING:
+    from planner.models import Transformer
     from planner.reproductions import Paper
     from planner.training_time.fastest import Fastest
     from planner.training_time.sensitivity import Sensitivity
@@ -62,16 +64,17 @@ def _knee_mark(found: Fastest, place: int) -> str:
     return " <- knee, limited by --max-gpus" if last else " <- knee"
 
 
-def _by_gpus(found: Fastest) -> View:
+def _by_gpus(found: Fastest, model: Transformer) -> View:
     """The front of time against accelerators, the knee marked."""
-    table = plain_table("GPUs", "time", "goodput", "batch", "MFU", "layout", "what binds", numbers=(0, 1, 2, 3, 4))
+    mfu, share = shown_mfu(model)
+    table = plain_table("GPUs", "time", "goodput", "batch", mfu, "layout", "what binds", numbers=(0, 1, 2, 3, 4))
     run, x = found.run, found.estimate
     for place, (i, b) in enumerate(zip(found.by_gpus, found.binding, strict=True)):
         knee = place == found.knee_gpus
         gain = f"{b.name} ({b.gain:.0%})" if b.name != "compute" else b.name
         table.add_row(
             f"{int(run.gpus[i]):,}", format_seconds(float(run.wall_s[i])), f"{run.goodput[i]:.0%}",
-            f"{int(x.layouts.global_batch[i]):,}", f"{x.mfu[i]:.0%}", layout_text(x.layouts.row(int(i))),
+            f"{int(x.layouts.global_batch[i]):,}", f"{share * x.mfu[i]:.1%}", layout_text(x.layouts.row(int(i))),
             gain + (_knee_mark(found, place) if knee else ""), style="bold" if knee else "",
         )  # fmt: skip
     return table
@@ -113,7 +116,7 @@ def fastest_view(found: Fastest, case: TrainingCase) -> View:
         *stale_lines(found),
         "",
         bold("Time against GPUs"),
-        _by_gpus(found),
+        _by_gpus(found, case.setup.model),
         "  what binds: the constraint whose doubling helps most, and the time that it saves; "
         "compute if no doubling saves 2 %",
         "",
@@ -199,7 +202,7 @@ def point(found: Fastest) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def paper_fastest_view(r: dict[str, Any], paper: Paper) -> View:
+def paper_fastest_view(r: dict[str, Any], paper: Paper, model: Transformer) -> View:
     """The paper's days and ours in one line, the parts of both, and how ours become today's."""
     ours = r["ours"]
     title = (
@@ -213,11 +216,13 @@ def paper_fastest_view(r: dict[str, Any], paper: Paper) -> View:
     lost = r["failures_and_checkpoints_days"]
     parts.add_row("checkpoints", "0.00", f"{lost:.2f}", f"{lost:+.2f}")
     parts.add_row("all", f"{r['paper_days']:.2f}", f"{ours['days']:.2f}", f"{ours['days'] - r['paper_days']:+.2f}")
-    today = plain_table("our costs, one change after another", "days", "GPUs", "batch", "MFU", numbers=(1, 2, 3, 4))
+    mfu, share = shown_mfu(model)
+    today = plain_table("our costs, one change after another", "days", "GPUs", "batch", mfu, numbers=(1, 2, 3, 4))
     for row in ({"change": "the paper's question"} | ours, *r["towards_today"]):
         today.add_row(
-            row["change"], f"{row['days']:.3g}", f"{row['gpus']:,}", f"{row['global_batch']:,}", f"{row['mfu']:.0%}"
-        )
+            row["change"], f"{row['days']:.3g}", f"{row['gpus']:,}", f"{row['global_batch']:,}",
+            f"{share * row['mfu']:.1%}",
+        )  # fmt: skip
     return stacked(
         bold(title), f"  {paper.title}; {paper.source}", "",
         f"Its question: {r['tokens'] / 1e9:,.0f}B tokens at its critical batch, no failures, nodes of 16 A100, "

@@ -68,8 +68,8 @@ def largest_view(r: Mapping[str, Any]) -> View:
         lines += [bold(_answer(r, kind)), *_said(r, kind), "", _curve(kind), ""]
     lines.append(
         "what binds: what saves most time where it is twice as good, by 2 % or more, with no more GPUs; "
-        "utilisation: the FLOP, 6 for each token and parameter that it meets, over the peak of the GPUs in all the "
-        "days, failures included"
+        "utilisation: the FLOP, 6 for each token and parameter that it meets, none of attention's scores (so no MFU), "
+        "over the peak of the GPUs in all the days, failures included"
     )
     return stacked(*lines, "", assumption_lines(r["assumptions"]))
 
@@ -81,7 +81,7 @@ def _answer(r: Mapping[str, Any], kind: Mapping[str, Any]) -> str:
     money = "" if best["cost_usd"] is None else f", {count_text(best['cost_usd'])} USD"
     return (
         f"{where}: the largest in {r['months']:.3g} months is {best['flop']:.2g} FLOP, on {best['gpus']:,} GPUs "
-        f"({best['power_mw']:,.3g} MW{money}) at {best['utilisation']:.1%}"
+        f"({best['power_mw']:,.3g} MW{money}) at {best['utilisation']:.1%} utilisation"
     )
 
 

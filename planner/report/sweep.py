@@ -91,7 +91,7 @@ def _row(table: pa.Table, least: str) -> dict[str, Any] | None:
 
 def _best_table(best: list[tuple[dict[str, Any], dict[str, Any] | None]]) -> View:
     table = plain_table(
-        "best", "model", "case", "cluster", "GPUs", "batch", "h per 1e9 tokens", "USD per 1e9 tokens", "MFU",
+        "best", "model", "case", "cluster", "GPUs", "batch", "h per 1e9 tokens", "USD per 1e9 tokens", "causal MFU",
         numbers=(2, 4, 5, 6, 7, 8),
     )  # fmt: skip
     for pair in best[:MOST_MODELS]:
@@ -102,6 +102,6 @@ def _best_table(best: list[tuple[dict[str, Any], dict[str, Any] | None]]) -> Vie
             table.add_row(
                 what, row["model"], f"{row['case']:,}", row["cluster"], f"{row['gpus']:,}", f"{row['global_batch']:,}",
                 f"{row['time_s_per_billion_tokens'] / 3600:.3g}", "" if cost is None else f"{cost:.4g}",
-                f"{row['mfu']:.1%}",
+                f"{row['causal_mfu']:.1%}",
             )  # fmt: skip
     return table

@@ -10,6 +10,7 @@ from planner.base.errors import InputError, LayoutError
 from planner.base.units import DAY, GIB, HOUR, gpus_text
 from planner.costs.adapters import trained_parameters
 from planner.models import counts
+from planner.models.flops import causal_share
 from planner.scaling.training import training_time
 from planner.search import Recommendation, largest_part, recommend
 from planner.sweeps.columns import FAILED, FITS, NOT_LEGAL, Column
@@ -111,6 +112,7 @@ def _row(found: Recommendation, search: Search, ask: Ask, tokens: float | None) 
         "step_time_s": step,
         "simulated": bool(result.simulated[i]),
         "mfu": float(result.mfu[i]),
+        "causal_mfu": float(result.mfu[i] * causal_share(search.setup.model)),
         "memory_gib": float(result.memory_bytes[i]) / GIB,
         "binding": part,
         "binding_share": share,

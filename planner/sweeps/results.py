@@ -26,7 +26,7 @@ QUANTITIES = {
     "memory": ("memory_gib",),
 }
 """Short names of what is compared: of the training where the sweep has tokens, else a billion of them."""
-LARGER_IS_BETTER = {"mfu", "tokens_per_s", "tokens_per_s_per_gpu", "training_goodput", "layouts_fitting"}
+LARGER_IS_BETTER = {"mfu", "causal_mfu", "tokens_per_s", "tokens_per_s_per_gpu", "training_goodput", "layouts_fitting"}
 
 
 @dataclass(frozen=True)

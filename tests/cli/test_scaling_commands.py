@@ -8,6 +8,7 @@ import pytest
 import planner as api
 from planner.models import load_model
 from planner.models.flops import causal_share
+from planner.report.plain_table import plain_text
 from tests.commands import planner
 
 ROOT = Path(__file__).parents[2]
@@ -138,6 +139,14 @@ def test_fastest_prints_fronts_and_sets_networks_side_by_side():
     for text in ("side by side", "Shortest time", "Time against GPUs", "Time against cost", "<- knee", "what binds"):
         assert text in done.stdout
     assert "layout searched, --strategies 3d" in done.stdout
+
+
+def test_fastest_shows_the_mfu_that_other_commands_show_first():
+    found = api.fastest("llama3-8b", ["dgx-h100"], max_gpus=8, tp=1, pp=1)
+    mfu = found.to_dict()["results"][0]["shortest"]["layout"]["mfu"]
+    shown = plain_text(*found.lines, width=200)
+    assert " causal MFU " in shown
+    assert f" {mfu * causal_share(load_model('llama3-8b')):.1%} " in shown
 
 
 def test_fastest_json():

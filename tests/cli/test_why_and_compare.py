@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from planner.models import load_model
+from planner.models.flops import causal_share
 from tests.commands import planner
 
 ASK = ["recommend", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "16", "--global-batch", "64"]
@@ -63,6 +65,9 @@ def test_two_plans_are_compared_part_by_part(plans):
     first, second = json.loads(Path(a).read_text()), json.loads(Path(b).read_text())
     assert tp == ["tp", *(str(record["best"][0]["layout"]["tp"]) for record in (first, second))]
     assert tp[1] != tp[2]
+    mfu = next(line.split() for line in lines if line.startswith("causal MFU "))
+    share = causal_share(load_model(first["model"]))
+    assert mfu[2:4] == [f"{record['best'][0]['mfu'] * share:.1%}" for record in (first, second)]
     step = next(line.split() for line in lines if line.startswith("step "))
     shown = [float(x) for x in step[-3:]]
     steps = [record["best"][0]["step_time_s"] for record in (first, second)]

@@ -12,13 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.base.errors import FileFormatError, InputError, UnknownNameError
+from planner.models import load_model
+from planner.models.flops import causal_share
+from planner.report.plain_table import plain_text
+from planner.report.sweep import sweep_view
 from planner.report.tables import PARTS
 from planner.sweeps.case_grid import grid
 from planner.sweeps.columns import Column
 from planner.sweeps.fronts import fronts, nondominated
 from planner.sweeps.parquet import read_about, write_results
 from planner.sweeps.results import Results, load_results
-from planner.sweeps.run import run_sweep
+from planner.sweeps.run import SweepProgress, run_sweep
 from planner.sweeps.sweep import load_sweep
 from tests.commands import planner
 from tests.sweep.conftest import SMALL
@@ -61,6 +65,16 @@ def test_fronts_of_time_cost_and_power(results):
         assert not any((p <= b).all() and (p < b).any() for b in best for p in every)
         for i in range(3):
             assert best[:, i].min() == every[:, i].min()
+
+
+def test_the_best_are_told_with_the_mfu_that_recommend_shows_first(results, tmp_path):
+    progress = SweepProgress(cases=1, done=1, layouts=1, kept_cases=1, kept_layouts=1, already=True)
+    shown = plain_text(sweep_view(tmp_path, progress, results.table, 1.0))
+    rows = results.where(["model=llama-7b", "status=fits"]).table.to_pylist()
+    row = min(rows, key=lambda row: row["time_s_per_billion_tokens"])
+    assert row["causal_mfu"] == pytest.approx(row["mfu"] * causal_share(load_model("llama-7b")))
+    assert f"{row['causal_mfu']:.1%}" in shown
+    assert "causal MFU" in shown
 
 
 def test_a_larger_mfu_is_better(results):

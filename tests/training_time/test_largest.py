@@ -11,6 +11,8 @@ from planner.base.errors import InputError
 from planner.base.units import DAY, MONTH
 from planner.hardware import load_cluster
 from planner.models import counts
+from planner.report.largest import largest_view
+from planner.report.plain_table import plain_text
 from planner.scaling.batch import sizes
 from planner.scaling.laws import get_loss_law
 from planner.scaling.loss import compute_optimal_size, compute_optimal_tokens
@@ -50,6 +52,7 @@ def test_a_limit_of_gpus_is_named_and_kept(few):
     kind = few["kinds"][0]
     best = kind["largest"]
     assert kind["limit"] == "GPUs"
+    assert f" at {best['utilisation']:.1%} utilisation" in plain_text(largest_view(few))
     assert best["gpus"] <= 32
     assert best["days"] <= MONTH / DAY
     assert [t["flop"] for t in kind["curve"]] == sorted(t["flop"] for t in kind["curve"])
