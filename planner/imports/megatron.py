@@ -42,6 +42,8 @@ def megatron_run(
     Raises InputError for an argument that is missing or wrong, LayoutError for a layout that breaks a rule.
     """
     a = read_arguments(text)
+    if "recompute-activations" in a:  # which overwrites it there too
+        a.words["recompute-granularity"] = ["selective"]
     for name, wanted in NEEDS.items():
         if name in a and wanted not in a:
             raise InputError(f"--{name} stands without --{wanted}, which Megatron-LM refuses; allowed: both")
@@ -161,7 +163,7 @@ def _zero(a: Arguments) -> int:
 def _recompute(a: Arguments, model: Transformer, notes: list[str]) -> str:
     mode = a.one_of("recompute-granularity", ("full", "selective"))
     if mode is None:
-        return "selective" if "recompute-activations" in a else "none"
+        return "none"
     if mode == "full":
         if (
             a.one_of("recompute-method", ("block", "uniform")) != "block"
