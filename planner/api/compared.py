@@ -77,9 +77,14 @@ WORD = re.compile(r"--([a-z0-9-]+)")
 
 @dataclass(frozen=True)
 class Checked(Answer):
-    """The answer on launch arguments; fits: whether they fit with the chance that was asked for."""
+    """The answer on launch arguments.
+
+    fits: whether they fit with the chance that was asked for. misspelt: whether planner may have read another run than
+    theirs.
+    """
 
     fits: bool = False
+    misspelt: bool = False
 
 
 def check_megatron(
@@ -107,7 +112,7 @@ def check_megatron(
     lines += [f"{OF_IT}{note}" for note in after["assumed"]] + left_out_lines(after["unknown"], after["ignored"])
     if not fits:
         lines.append(f"It may run out of memory: at least {fit_chance:.0%} is asked for.")
-    return Checked("", record, "\n".join(lines), fits=fits)
+    return Checked("", record, "\n".join(lines), fits=fits, misspelt=after["misspelt"])
 
 
 def _launch_figures(name: str, text: str, cluster: str, **known: Any) -> dict[str, Any]:
@@ -122,7 +127,8 @@ def _launch_figures(name: str, text: str, cluster: str, **known: Any) -> dict[st
     said = {"layout": layout_text(own["layout"]), "global_batch": own["layout"]["global_batch"]}
     kept = {name: own[name] for name in ("step_time_s", "mfu", "tokens_per_s_per_gpu", "memory_gib", "fit_chance")}
     said["judged"] = run.judged
-    heard = {"assumed": list(run.notes), "unknown": list(run.unknown), "ignored": run.ignored}
+    heard = {"assumed": list(run.notes), "unknown": list(run.unknown), "ignored": run.ignored,
+             "misspelt": run.misspelt}  # fmt: skip
     return said | kept | {"mfu_text": mfu_text(own["mfu"], run.setup.model)} | heard
 
 

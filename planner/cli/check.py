@@ -34,7 +34,7 @@ def command(
 
     Example: planner check launch.sh --cluster dgx-h100 --gpus 64 --against main
 
-    Exit code 1 where it may not fit.
+    Exit code 1 where it may not fit, or an argument is probably misspelt.
     """
     from planner.api.compared import check_megatron
     from planner.base.files import read_text
@@ -47,7 +47,7 @@ def command(
         gpus=gpus, model=model, vocab=vocab,
     )  # fmt: skip
     o.show(answer, json)
-    if not answer.fits:
+    if answer.misspelt or not answer.fits:
         raise typer.Exit(1)
 
 

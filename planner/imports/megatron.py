@@ -12,7 +12,7 @@ from planner.imports.arguments import Arguments, read_arguments
 from planner.imports.megatron_experts import OVERLAP, check_overlap, dispatcher, turned_off, turned_on
 from planner.imports.megatron_model import model_of
 from planner.imports.megatron_stages import LAYOUT, run_stages, split_so, virtual_stages
-from planner.imports.names import ignored, megatron_arguments
+from planner.imports.names import ignored, meant_argument, megatron_arguments
 from planner.imports.run import ExistingRun, stated_gradients
 from planner.models import Transformer, load_model, with_seq_len
 from planner.question import one_layout
@@ -81,14 +81,22 @@ def megatron_run(
         more, of_experts = turned_off(a, profile, layouts, notes)
         changes, switches = changes | more, switches | of_experts
     actual = replace(profile.framework, **changes)
-    known = megatron_arguments("launcher", "model", "read", "newer")
-    other = [name for name in a.words if name not in known]
-    unknown = tuple(one_line(f"--{name}") for name in other if not name.startswith(ignored("megatron")))
+    unknown, misspelt, without_effect = _unread(a)
     return ExistingRun(
         title="Megatron-LM", setup=replace(profile, framework=actual), layouts=layouts, profile=profile,
-        switches=switches, notes=tuple(notes), unknown=unknown, ignored=len(other) - len(unknown),
-        judged=not _uncounted(a, shape),
+        switches=switches, notes=(*misspelt, *notes), unknown=unknown, ignored=without_effect,
+        judged=not _uncounted(a, shape), misspelt=bool(misspelt),
     )  # fmt: skip
+
+
+def _unread(a: Arguments) -> tuple[tuple[str, ...], list[str], int]:
+    """Arguments that were not understood, a sentence on each that is probably misspelt, and how many don't matter."""
+    known = megatron_arguments("launcher", "model", "read", "newer")
+    other = [name for name in a.words if name not in known]
+    unknown = [name for name in other if not name.startswith(ignored("megatron"))]
+    misspelt = [f"{one_line(f'--{name}')} is unknown: did you mean --{meant}?"
+                for name in unknown if (meant := meant_argument(name))]  # fmt: skip
+    return tuple(one_line(f"--{name}") for name in unknown), misspelt, len(other) - len(unknown)
 
 
 def _launched(a: Arguments) -> int:

@@ -23,6 +23,7 @@ class ExistingRun:
     layouts: a table of one. switches: what would turn on each thing that is off, with the profile's fields. notes: what
     was assumed, or can't be seen by the model. unknown: arguments that were not understood. ignored: how many were
     understood to change neither time nor memory. judged: whether its memory is counted, so that it fits or doesn't.
+    misspelt: whether an argument that was not understood is probably one that planner reads.
     """
 
     title: str
@@ -34,6 +35,7 @@ class ExistingRun:
     unknown: tuple[str, ...]
     ignored: int
     judged: bool = True
+    misspelt: bool = False
 
 
 def stated_gradients(f: Framework, precision: str, kept: str, sent: str) -> dict[str, str]:

@@ -45,10 +45,11 @@ class Review:
 
 
 def review_view(review: Review, run: View) -> View:
-    """The run in full, beside the best, what to change first, and what was assumed."""
-    notes = [Text(f"{OF_IT}{note}") for note in review.asked.notes]
+    """What was not understood or was assumed, the run in full, beside the best, and what to change first."""
+    said = [*left_out_lines(review.asked.unknown, 0), *(f"{OF_IT}{note}" for note in review.asked.notes)]
+    notes = [*map(Text, said)]
     lines: list[View] = [*notes, *([""] if notes else []), run, "", *_beside(review), "", *_first(review)]
-    return stacked(*lines, *map(Text, left_out_lines(review.asked.unknown, review.asked.ignored)))
+    return stacked(*lines, *map(Text, left_out_lines((), review.asked.ignored)))
 
 
 def left_out_lines(unknown: Sequence[str], ignored: int) -> list[str]:

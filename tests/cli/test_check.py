@@ -77,18 +77,25 @@ def test_what_was_not_understood_is_said_as_estimate_says_it(repository):
     """A misspelt argument is not read, so that tp is 1; in continuous integration nobody would see it."""
     text = SCRIPT.format(micro=1).replace("--tensor-model-parallel-size", "--tensor-model-parallel-siz")
     repository.write_text(text.replace("--vocab-size 32000", "--foo-bar --lr 0.1"))
+    assert check(repository).exit_code == 1
     said, told = check(repository).stdout, json.loads(check(repository, "--against", "HEAD", "--json").stdout)
     whole = CliRunner().invoke(app, ["estimate", "--megatron-args", f"@{repository}", "--cluster", "dgx-h100"]).stdout
     lines = ["Not understood, and left out: --foo-bar --tensor-model-parallel-siz"]
     lines.append(f"{told['after']['ignored']} more settings change neither time nor memory.")
     lines += [f"Of the configuration: {note}" for note in told["after"]["assumed"]]
-    assert len(lines) == 3
+    assert len(lines) == 4
     for line in lines:
         assert line in " ".join(said.split())
         assert line in " ".join(whole.split())
-    assert "vocabulary" in told["after"]["assumed"][0]
+    meant = "--tensor-model-parallel-siz is unknown: did you mean --tensor-model-parallel-size?"
+    assert told["after"]["assumed"][0] == meant
+    assert whole.index(lines[0]) < whole.index("did you mean") < whole.index("per step")
+    assert "vocabulary" in told["after"]["assumed"][1]
+    assert (told["after"]["misspelt"], told["before"]["misspelt"]) == (True, False)
     assert told["after"]["unknown"] == ["--foo-bar", "--tensor-model-parallel-siz"]
     assert (told["before"]["unknown"], told["before"]["assumed"]) == ([], [])
+    repository.write_text(f"{SCRIPT.format(micro=1).strip()} --foo-bar --fp4-param-gather\n")
+    assert check(repository).exit_code == 0  # unknown, but like nothing that planner reads
 
 
 @pytest.mark.parametrize("revision", ["nowhere", "-x", "HEAD:elsewhere", "HEAD~1"])
