@@ -26,7 +26,10 @@ def counted(name: str, says: str) -> Any:
     return typer.Option(name, help=says, parser=partial(tokens, name), metavar="<float>")
 
 
-Tokens = Annotated[float | None, counted("--tokens", "Tokens to train on, such as 300e9 or 300B.")]
+Tokens = Annotated[
+    float | None,
+    counted("--tokens", "Tokens to train on, such as 300e9 or 300B; fastest: those that small batches need."),
+]
 Loss = Annotated[float | None, typer.Option("--loss", help="Target loss in nats per token, instead of tokens.")]
 LossLawName = Annotated[
     str,

@@ -108,7 +108,8 @@ def fastest_view(found: Fastest, case: TrainingCase) -> View:
     hours = training.count_text(float(run.gpu_hours[i]))
     return stacked(
         bold(
-            f"Shortest time: {format_seconds(float(run.wall_s[i]))} on {gpus_text(int(run.gpus[i]))}, batch "
+            f"Shortest time to the loss of {training.count_text(case.goal.target.tokens)} tokens at small batches: "
+            f"{format_seconds(float(run.wall_s[i]))} on {gpus_text(int(run.gpus[i]))}, batch "
             f"{int(found.estimate.layouts.global_batch[i]):,}, {hours} GPU-hours{money}"
         ),
         f"  {layout_text(found.estimate.layouts.row(i))}",

@@ -148,7 +148,10 @@ def time_view(plan: TrainingPlan, factors: Factors = None, fewer: TrainingPlan |
     run, result, i = plan.run, plan.found.estimate, plan.best
     never = "never ends: failures leave less than a thousandth of the time to train"
     ends = f"takes {format_seconds(float(run.wall_s[0]))}" if math.isfinite(plan.days) else never
-    lines: list[View] = [bold(f"Training {ends}"), *_interval_lines(run, factors)]
+    lines: list[View] = [
+        bold(f"Training on {count_text(float(run.tokens[0]))} tokens {ends}"),
+        *_interval_lines(run, factors),
+    ]
     if fewer is not None:
         sooner = format_seconds(float(fewer.run.wall_s[0]))
         lines.append(f"  {gpus_text(fewer.gpus)} take {sooner}: {plan.gpus:,} divide poorly into ranks")

@@ -9,6 +9,7 @@ import planner as api
 from planner.models import load_model
 from planner.models.flops import causal_share
 from planner.report.plain_table import plain_text
+from planner.report.training import count_text
 from tests.commands import planner
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +24,16 @@ def test_time_prints_days_laws_and_every_assumption():
     done = planner(*TIME, "--tokens", "3e11", "--price", "2")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    for text in ("Training takes", "goodput", "USD", "MWh", "zhang-2024", "extrapolation", "--mtbf-hours", "assumed"):
+    for text in (
+        "Training on 300B tokens takes",
+        "goodput",
+        "USD",
+        "MWh",
+        "zhang-2024",
+        "extrapolation",
+        "--mtbf-hours",
+        "assumed",
+    ):
         assert text in done.stdout
 
 
@@ -51,9 +61,10 @@ def test_time_takes_a_critical_batch_as_people_write_it():
 
 def test_time_says_that_a_job_of_failures_alone_never_ends():
     done = planner(*TIME, "--tokens", "1e11", "--batch", "512", "--mtbf-hours", "1", "--restart-minutes", "10")
-    assert "Training never ends: failures leave less than a thousandth of the time to train" in done.stdout, done.stderr
+    never = "Training on 100B tokens never ends: failures leave less than a thousandth of the time to train"
+    assert never in " ".join(done.stdout.split()), done.stderr
     seldom = planner(*TIME, "--tokens", "1e11", "--batch", "512", "--mtbf-hours", "10", "--restart-minutes", "10")
-    assert "Training takes " in seldom.stdout
+    assert "Training on 100B tokens takes " in seldom.stdout
 
 
 def test_no_bubble_binds_a_layout_without_a_pipeline():
@@ -145,6 +156,8 @@ def test_fastest_shows_the_mfu_that_other_commands_show_first():
     found = api.fastest("llama3-8b", ["dgx-h100"], max_gpus=8, tp=1, pp=1)
     mfu = found.to_dict()["results"][0]["shortest"]["layout"]["mfu"]
     shown = plain_text(*found.lines, width=200)
+    tokens = count_text(found.to_dict()["results"][0]["goal"]["tokens_at_small_batch"])
+    assert f"Shortest time to the loss of {tokens} tokens at small batches: " in shown, "time processes its tokens"
     assert " causal MFU " in shown
     assert f" {mfu * causal_share(load_model('llama3-8b')):.1%} " in shown
 
