@@ -182,3 +182,11 @@ def late_window_fields(c: Config) -> dict[str, Any]:
     layers = c.size("num_hidden_layers")
     first = c.size("max_window_layers", 28, least=0)
     return window_fields(c, max(layers - first, 0), c.size("sliding_window", 4096))
+
+
+def rotary_share(c: Config, head_dim: float, default: int | None = None) -> float:
+    """The share of a head's channels with rotary positions, where a file says their number."""
+    share = c.size("rotary_dim", default) / head_dim
+    if share > 1.0:
+        raise c.fault("rotary_dim", f"up to {head_dim:g}, a head's channels")
+    return share

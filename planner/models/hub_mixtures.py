@@ -3,7 +3,14 @@
 from typing import Any
 
 from planner.models.from_shape import LETTERS
-from planner.models.hub_config import Config, bias_fields, common_fields, late_window_fields, window_fields
+from planner.models.hub_config import (
+    Config,
+    bias_fields,
+    common_fields,
+    late_window_fields,
+    rotary_share,
+    window_fields,
+)
 from planner.models.hub_routing import layer_fields, router_fields
 
 KINDS = dict(zip(("mamba", "attention", "mlp", "moe"), LETTERS, strict=True))
@@ -20,8 +27,13 @@ def mixtral(c: Config) -> dict[str, Any]:
 
 
 def minimax(c: Config) -> dict[str, Any]:
-    """MiniMax-M2: Mixtral's fields, norms over queries and keys."""
-    return mixtral(c) | router_fields(c, "sigmoid") | {"qk_norm": c.flag("use_qk_norm", True)}
+    """MiniMax-M2: Mixtral's fields, norms over queries and keys, rotary positions of some of a head's channels."""
+    out = mixtral(c) | router_fields(c, "sigmoid") | {"qk_norm": c.flag("use_qk_norm", True)}
+    return out | (
+        {"rotary_percent": rotary_share(c, out.get("head_dim", out["hidden"] / out["heads"]))}
+        if c.data.get("rotary_dim")
+        else {}
+    )
 
 
 def _qwen_moe(c: Config) -> dict[str, Any]:

@@ -7,7 +7,15 @@ from typing import Any
 from planner.base.files import read_json
 from planner.models import hub_mixtures
 from planner.models.description import from_description
-from planner.models.hub_config import KEYS, Config, bias_fields, common_fields, late_window_fields, window_fields
+from planner.models.hub_config import (
+    KEYS,
+    Config,
+    bias_fields,
+    common_fields,
+    late_window_fields,
+    rotary_share,
+    window_fields,
+)
 from planner.models.transformer import Transformer
 
 
@@ -91,12 +99,10 @@ def _gpt_neox(c: Config) -> dict[str, Any]:
 
 def _gptj(c: Config) -> dict[str, Any]:
     """The head's bias isn't counted. Rotary positions have base 10,000."""
-    share = c.size("rotary_dim", 64) * c.size("n_head") / c.size("n_embd")
-    if share > 1.0:
-        raise c.fault("rotary_dim", f"up to n_embd / n_head, {c.size('n_embd') // c.size('n_head')}")
     return _gpt2(c) | {
         "tied": c.flag("tie_word_embeddings", False), "qkv_bias": False, "output_bias": False, "rotary": True,
-        "max_positions": 0, "rotary_base": 10000, "rope_scaling": 1, "rotary_percent": share, "parallel_block": True,
+        "max_positions": 0, "rotary_base": 10000, "rope_scaling": 1,
+        "rotary_percent": rotary_share(c, c.size("n_embd") / c.size("n_head"), 64), "parallel_block": True,
     }  # fmt: skip
 
 

@@ -357,6 +357,24 @@ def test_traits_are_written_or_said_to_be_lost(model, argument, lost):
     assert [lost in note for note in notes] == ([] if lost is None else [True])
 
 
+@pytest.mark.parametrize(
+    ("model_type", "arguments", "lost"),
+    [
+        ("granite", {}, "multipliers of embeddings"),
+        ("cohere2", {"--no-rope-freq": ("4",), "--normalization": ("LayerNorm",)}, "scaled logits"),
+        ("minimax_m2", {"--rotary-percent": ("0.5",)}, ""),
+    ],
+)
+def test_traits_of_a_config_are_written_or_said_to_be_lost(model_type, arguments, lost, tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(configs.CONFIGS[model_type] | {"rope_theta": 10000, "rotary_dim": 64}))
+    model = load_model(str(file))
+    found = {name: tuple(values) for name, *values in model_arguments(model, dropout=False, grouped=False)}
+    assert arguments.items() <= found.items()
+    notes = [note for note in model_notes(model) if "no argument for it" in note and "parallel_block" not in note]
+    assert [lost in note for note in notes] == [True] * bool(lost)
+
+
 def test_norms_are_the_models_own():
     """transformers, modeling_cohere.py: CohereLayerNorm subtracts the mean and has no bias."""
     assert written("command-r")["--normalization"] == ("LayerNorm",)

@@ -251,6 +251,7 @@ BY_KIND = {
         (GPT2 | {"layer_norm_epsilon": 1e-05}, (0, 0, 0.0, 1e-5)),
         (PYTHIA | {"rotary_emb_base": 10000, "rotary_pct": 0.25, "layer_norm_eps": 1e-05}, (10_000, 1, 0.25, 1e-5)),
         (CONFIGS["gemma3_text"], (1_000_000, 1, 0.0, 1e-6)),
+        (CONFIGS["minimax_m2"] | {"rotary_dim": 64, "rope_theta": 5000000}, (5_000_000, 1, 0.5, 0.0)),
         (CONFIGS["gemma3_text"] | {"rope_parameters": BY_KIND, "rms_norm_eps": 1e-05}, (500_000, 8, 0.0, 1e-5)),
     ],
 )
@@ -420,7 +421,7 @@ def test_nemotron_3_super_has_latents_and_a_module(write: Any) -> None:
         (NEMOTRON_H | {"hybrid_override_pattern": None, "layers_block_type": [["mamba"]]}, "layers_block_type"),
         (NEMOTRON_H | {"num_nextn_predict_layers": 1, "mtp_layers_block_type": ["moe"]}, "attention', 'mlp'"),
         (OPT | {"word_embed_proj_dim": 512}, "word_embed_proj_dim is 512"),
-        (GPTJ | {"rotary_dim": 10_000}, "rotary_dim is 10000; allowed: up to n_embd / n_head, 256"),
+        (GPTJ | {"rotary_dim": 10_000}, "rotary_dim is 10000; allowed: up to 256, a head's channels"),
         (PYTHIA | {"use_parallel_residual": "yes"}, "use_parallel_residual is 'yes'; allowed: true or false"),
         (FALCON | {"rotary_dim": 1, "multi_query": False, "num_kv_heads": 3}, "num_attention_heads 71.*num_kv_heads 3"),
         (OPT | {"do_layer_norm_before": False}, "do_layer_norm_before"),
