@@ -183,3 +183,24 @@ def nemotron_h(c: Config) -> dict[str, Any]:
             "shared_experts": shared / moe_ffn, "moe_latent": c.size("moe_latent_size", 0),
         }  # fmt: skip
     return out
+
+
+def granite_hybrid(c: Config) -> dict[str, Any]:
+    """Granite 4: in each layer a state-space or attention, then experts beside one that all tokens share."""
+    kinds, experts = c.get("layer_types"), c.size("num_local_experts", least=0)
+    if not isinstance(kinds, list) or any(kind not in ("mamba", "attention") for kind in kinds):
+        raise c.fault("layer_types", "a list of mamba or attention, one a layer")
+    common = common_fields(c, "hybrid") | bias_fields(c)
+    if common.pop("layers") != len(kinds):
+        raise c.fault("num_hidden_layers", f"{len(kinds)}, the entries of layer_types")
+    heads, width = c.size("mamba_n_heads", 128), c.size("intermediate_size")
+    shared = c.size("shared_intermediate_size", least=0)
+    sparse = {"experts": experts, "top_k": c.size("num_experts_per_tok"), "moe_ffn": width,
+              "shared_experts": shared / width} | router_fields(c, "softmax") if experts else {}  # fmt: skip
+    return common | sparse | {
+        "pattern": "".join(KINDS[kind] + ("E" if experts else "-") for kind in kinds), "gated": True,
+        "ffn": shared or width, "rotary": c.data.get("position_embedding_type") == "rope",
+        "ssm_heads": heads, "ssm_head_dim": c.size("mamba_expand", 2) * common["hidden"] // heads,
+        "ssm_groups": c.size("mamba_n_groups", 1), "ssm_state": c.size("mamba_d_state", 256),
+        "ssm_conv": c.size("mamba_d_conv", 4),
+    }  # fmt: skip

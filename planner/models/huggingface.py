@@ -43,6 +43,14 @@ def _qwen(c: Config) -> dict[str, Any]:
     return common_fields(c, "llama") | {"ffn": c.size("intermediate_size")} | late_window_fields(c)
 
 
+def _qwen2(c: Config) -> dict[str, Any]:
+    return _qwen(c) | {"qkv_bias": True}
+
+
+def _qwen3(c: Config) -> dict[str, Any]:
+    return _qwen(c) | bias_fields(c) | {"qk_norm": True, "head_dim": c.size("head_dim", 128)}
+
+
 def _gemma(c: Config) -> dict[str, Any]:
     """GeGLU is counted as SwiGLU; embedding and head are one table unless said otherwise."""
     tied = {"tied": c.flag("tie_word_embeddings", True), "head_dim": c.size("head_dim", 256)}
@@ -87,6 +95,20 @@ def _opt(c: Config) -> dict[str, Any]:
     return common_fields(c, "gpt") | {
         "ffn": c.size("ffn_dim"), "max_positions": positions + 2, "tied": c.flag("tie_word_embeddings", True),
     }  # fmt: skip
+
+
+def _starcoder2(c: Config) -> dict[str, Any]:
+    bias = c.flag("use_bias", True)
+    return _windowed(c, c.size("sliding_window", 0)) | {
+        "family": "gpt", "rotary": True, "max_positions": 0, "tied": c.flag("tie_word_embeddings", True),
+        "qkv_bias": bias, "output_bias": bias, "mlp_bias": bias,
+    }  # fmt: skip
+
+
+def _glm4(c: Config) -> dict[str, Any]:
+    """Rotary positions of half of a head's channels; two norms more a layer aren't counted."""
+    c = c.filled({"head_dim": 128, "partial_rotary_factor": 0.5})
+    return _llama(c) | c.positions_and_norms() | {"output_bias": False}
 
 
 def _gpt_neox(c: Config) -> dict[str, Any]:
@@ -155,9 +177,12 @@ MODEL_TYPES: dict[str, Callable[[Config], dict[str, Any]]] = {
     "mistral": lambda c: _windowed(c, c.size("sliding_window", 0, absent=4096), 8),
     "mixtral": hub_mixtures.mixtral,
     "minimax_m2": hub_mixtures.minimax,
-    "qwen2": lambda c: _qwen(c) | {"qkv_bias": True},
+    "qwen2": _qwen2,
+    # The language model of those that see, in a file of its own or beside the rest.
+    **dict.fromkeys(("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"), _qwen2),
     "qwen2_moe": hub_mixtures.qwen2_moe,
-    "qwen3": lambda c: _qwen(c) | bias_fields(c) | {"qk_norm": True, "head_dim": c.size("head_dim", 128)},
+    "qwen3": _qwen3,
+    "qwen3_vl_text": _qwen3,
     "qwen3_moe": hub_mixtures.qwen3_moe,
     "gpt_oss": hub_mixtures.gpt_oss,
     "llama4_text": hub_mixtures.llama4,
@@ -183,10 +208,19 @@ MODEL_TYPES: dict[str, Callable[[Config], dict[str, Any]]] = {
     # xIELU, an MLP without a gate, has two parameters a layer, which aren't counted.
     "apertus": lambda c: _llama(c) | {"qk_norm": True, "gated": False},
     "olmoe": hub_mixtures.olmoe,
+    "starcoder2": _starcoder2,
+    "glm4": _glm4,
     "bloom": _bloom,
     "opt": _opt,
     "nemotron_h": hub_mixtures.nemotron_h,
+    "granitemoehybrid": hub_mixtures.granite_hybrid,
 }  # fmt: skip
+NOT_MODELLED = {
+    "qwen3_next": "linear attention", "minimax_m1": "linear attention", "minimax": "linear attention",
+    "kimi_linear": "linear attention", "deepseek_v32": "sparse attention", "jamba": "Mamba-1 layers",
+    "falcon_h1": "attention and a state-space side by side in a layer",
+}  # fmt: skip
+"""Types of which no description in a TOML file is true."""
 
 
 def from_config(path: Path) -> Transformer:
@@ -199,8 +233,11 @@ def from_config(path: Path) -> Transformer:
     data = _language_model(path)
     config = Config(data, path)
     kind = data.get("model_type")
+    if isinstance(kind, str) and kind in NOT_MODELLED:
+        raise config.fault("model_type", f"a model without {NOT_MODELLED[kind]}, which planner doesn't model")
     if not isinstance(kind, str) or kind not in MODEL_TYPES:
-        raise config.fault("model_type", f"{', '.join(MODEL_TYPES)}; or describe its sizes in a TOML file")
+        plain = [name for name in MODEL_TYPES if "_vl" not in name]
+        raise config.fault("model_type", f"{', '.join(plain)}; or describe its sizes in a TOML file")
     described = config.positions_and_norms() | MODEL_TYPES[kind](config) | {"model_type": kind}
     config.check_unread()
     if "head_dim" not in described and described["hidden"] % described["heads"]:

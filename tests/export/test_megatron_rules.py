@@ -361,6 +361,7 @@ def test_traits_are_written_or_said_to_be_lost(model, argument, lost):
     ("model_type", "arguments", "lost"),
     [
         ("granite", {}, "multipliers of embeddings"),
+        ("glm4", {"--rotary-percent": ("0.5",), "--add-qkv-bias": ()}, "norms behind each block"),
         ("cohere2", {"--no-rope-freq": ("4",), "--normalization": ("LayerNorm",)}, "scaled logits"),
         ("minimax_m2", {"--rotary-percent": ("0.5",)}, ""),
     ],

@@ -113,10 +113,20 @@ COHERE = hf("cohere", 40, 8192, 64, 22528, 256000, num_key_value_heads=64)
 COHERE2 = hf("cohere2", 32, 4096, 32, 14336, 256000, num_key_value_heads=8, sliding_window=4096)
 PYTHIA = hf("gpt_neox", 6, 512, 8, 2048, 50304, use_parallel_residual=True)
 
+STARCODER2 = hf("starcoder2", 30, 3072, 24, 12288, 49152, num_key_value_heads=2, sliding_window=4096)
+GLM4 = hf("glm4", 40, 4096, 32, 13696, 151552, num_key_value_heads=2, attention_bias=True)
+GRANITE4 = hf(
+    "granitemoehybrid", 40, 4096, 32, 768, 100352, num_key_value_heads=8, num_local_experts=72, num_experts_per_tok=10,
+    shared_intermediate_size=1536, mamba_n_heads=128, mamba_d_state=128, mamba_n_groups=1, tie_word_embeddings=True,
+    layer_types=["attention" if i % 10 == 5 else "mamba" for i in range(40)],
+)  # fmt: skip
+
 ALL = (
     GPT2, BLOOM, OPT, LLAMA, MISTRAL, MIXTRAL, QWEN2, QWEN3, QWEN3_MOE, GPT_OSS, LLAMA4, DEEPSEEK_V3, KIMI_K2, PYTHIA,
     GPTJ, FALCON, PHI, COHERE, COHERE2,
     NEMOTRON_H, GEMMA, GEMMA2, PHI3, GRANITE, OLMO2, OLMOE, QWEN2_MOE, DEEPSEEK_V2, GLM4_MOE,
+    *(QWEN2 | {"model_type": f"qwen{version}_vl{text}"} for version in ("2", "2_5") for text in ("", "_text")),
+    QWEN3 | {"model_type": "qwen3_vl_text"}, STARCODER2, GLM4, GRANITE4,
     GEMMA3, OLMO3, SMOLLM3, SEED_OSS, APERTUS, MINIMAX_M2,
 )  # fmt: skip
 CONFIGS: dict[str, dict[str, Any]] = {str(c["model_type"]): c for c in ALL}

@@ -52,6 +52,9 @@ CHECKPOINTS: list[tuple[str, dict[str, Any], int]] = [
     ("tiiuae/falcon-7b", FALCON, 6_921_720_704),
     ("tiiuae/falcon-40b", FALCON_40B, 41_303_293_952),
     ("microsoft/phi-2", PHI, 2_779_683_840 - 51_200),  # the head's bias
+    ("bigcode/starcoder2-3b", CONFIGS["starcoder2"], 3_030_371_328),
+    ("ibm-granite/granite-4.0-h-small", CONFIGS["granitemoehybrid"], 32_207_337_984),
+    ("zai-org/GLM-4-9B-0414", CONFIGS["glm4"], 9_400_279_040 - 80 * 4096),  # two norms more a layer
     ("CohereForAI/c4ai-command-r-v01", COHERE, 34_980_831_232),
 ]
 
@@ -103,7 +106,19 @@ def test_kv_heads_absent_and_null(config: dict[str, Any], kv_heads: int, write: 
 @pytest.mark.parametrize("model_type", CONFIGS)
 def test_tying_follows_the_type_unless_said(model_type: str, write: Any) -> None:
     config = {k: v for k, v in CONFIGS[model_type].items() if k != "tie_word_embeddings"}
-    tying = "gpt2", "bloom", "opt", "gemma", "gemma2", "gemma3_text", "falcon", "cohere", "cohere2", "smollm3"
+    tying = (
+        "gpt2",
+        "bloom",
+        "opt",
+        "gemma",
+        "gemma2",
+        "gemma3_text",
+        "falcon",
+        "cohere",
+        "cohere2",
+        "smollm3",
+        "starcoder2",
+    )
     default = model_type in tying
     assert load_model(write(config)).tied is default
     assert load_model(write(config | {"tie_word_embeddings": None})).tied is default
@@ -382,6 +397,15 @@ def test_nemotron_3_super_has_latents_and_a_module(write: Any) -> None:
     ("config", "says"),
     [
         (LLAMA | {"model_type": "mamba"}, "model_type is 'mamba'.*gpt2.*llama"),
+        (
+            LLAMA | {"model_type": "qwen3_next"},
+            "'qwen3_next'; allowed: a model without linear attention, which planner",
+        ),
+        (CONFIGS["granitemoehybrid"] | {"layer_types": ["mamba"] * 39}, "num_hidden_layers is 40; allowed: 39"),
+        (
+            CONFIGS["granitemoehybrid"] | {"layer_types": ["conv"] * 40},
+            "layer_types is .*; allowed: a list of mamba or",
+        ),
         (LLAMA | {"model_type": ["llama"]}, "model_type"),
         ({}, "model_type is missing"),
         ({"text_config": {"hidden_size": 3}}, "model_type is missing"),
