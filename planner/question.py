@@ -57,7 +57,7 @@ def load_setup(
     Raises UnknownNameError for an unknown model, cluster, network or framework; FileFormatError for a file that can't
     be read, parsed or validated; InputError for a sequence length out of range.
     """
-    shape = load_model(model) if isinstance(model, str) else model
+    shape = load_model(model, seq_len) if isinstance(model, str) else model
     hardware = load_cluster(cluster, network=network) if isinstance(cluster, str) else cluster
     if nics_per_node is not None:
         given = {"nics_per_node": "given with the question"}

@@ -124,9 +124,9 @@ class Model:
     @checked
     def __init__(self, name: str | os.PathLike[str], *, seq_len: int | str | None = None) -> None:
         word = _name("model", name)
-        shape = models.load_model(word)
         if isinstance(seq_len, str):
             seq_len = length("seq_len", seq_len)
+        shape = models.load_model(word, seq_len)
         vars(self).update(transformer=shape if seq_len is None else models.with_seq_len(shape, seq_len), word=word)
 
     @staticmethod

@@ -86,8 +86,10 @@ def config_file(name: str) -> Path | None:
     return path if path.suffix == ".json" else None
 
 
-def load_model(name: str) -> Transformer:
+def load_model(name: str, seq_len: int | None = None) -> Transformer:
     """A model by preset name (however spelt), `x-N`, a Hugging Face config.json or its folder, or a TOML file.
+
+    seq_len: tokens per sequence, for a config.json that states none; what else states them keeps its own.
 
     Raises:
         UnknownNameError: no preset of that name.
@@ -102,7 +104,7 @@ def load_model(name: str) -> Transformer:
     if (config := config_file(name)) is not None:
         from planner.models.huggingface import from_config
 
-        return from_config(config)
+        return from_config(config, seq_len)
     if preset := _preset_name(name):
         return load_model(preset)
     if not is_path(name, (".toml", ".json")):

@@ -83,7 +83,8 @@ class Config:
         if value is None and default is not None:
             return default
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
-            raise self.fault(key, f"a whole number from {least} to 1e9")
+            unsaid = value is None and key in KEYS["seq_len"]
+            raise self.fault(key, f"a whole number from {least} to 1e9" + ", or --seq-len" * unsaid)
         return value
 
     def real(self, field: str) -> float:

@@ -223,14 +223,16 @@ NOT_MODELLED = {
 """Types of which no description in a TOML file is true."""
 
 
-def from_config(path: Path) -> Transformer:
+def from_config(path: Path, seq_len: int | None = None) -> Transformer:
     """The model of a `config.json`; a multimodal file's language model is under `text_config`.
 
-    The sequence length is the largest that the model takes: give `--seq-len` for another.
+    The sequence length is the largest that the model takes, or `seq_len` where the file states none.
 
     Raises FileFormatError if it is not JSON, of an unknown model type, or a field is missing or wrong.
     """
     data = _language_model(path)
+    if seq_len and all(data.get(key) is None for key in KEYS["seq_len"]):
+        data |= dict.fromkeys(KEYS["max_positions"], seq_len)
     config = Config(data, path)
     kind = data.get("model_type")
     if isinstance(kind, str) and kind in NOT_MODELLED:

@@ -117,7 +117,7 @@ class Library:
         return None if name == OWN else self._place(name)
 
     def _model(self, name: str, seq_len: int | None) -> Transformer:
-        model = load_model(self._place(name))
+        model = load_model(self._place(name), seq_len)
         return model if seq_len is None else with_seq_len(model, seq_len)
 
     def _hardware(self, cluster: str, network: str, framework: str, settings: Settings) -> tuple[Cluster, Framework]:

@@ -34,6 +34,14 @@ def test_it_divides(words, answers, batch, tokens, tmp_path, monkeypatch):
     assert str(result.exception) == f"batch {batch}"
 
 
+@pytest.mark.parametrize(("length", "said"), [(10_485_760, "1 sequence per step"), (2_097_152, "2 sequences per step")])
+def test_one_sequence_is_one(length, said, monkeypatch):
+    told = []
+    monkeypatch.setattr("planner.cli.options.note", told.append)
+    StepBatch().sequences(length)
+    assert f"it is {said}, about" in told[0]
+
+
 def test_python_takes_the_same(monkeypatch):
     def asked(*_, **arguments):
         raise InputError(f"batch {arguments['batch']}")

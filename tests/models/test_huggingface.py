@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from planner import Model
 from planner.base.errors import FileFormatError, UnknownNameError
 from planner.models import Transformer, counts, flops, load_model
 from planner.models.possible import TEXTS
@@ -78,6 +79,17 @@ def test_every_model_type_is_covered() -> None:
     from planner.models.huggingface import MODEL_TYPES
 
     assert set(MODEL_TYPES) == set(CONFIGS)
+
+
+@pytest.mark.parametrize("config", [GPT2, OPT, LLAMA, CONFIGS["mixtral"]], ids=lambda config: config["model_type"])
+def test_a_file_without_a_sequence_length_takes_the_one_that_is_given(config: dict[str, Any], write: Any) -> None:
+    key = "n_positions" if config is GPT2 else "max_position_embeddings"
+    path = write({name: value for name, value in config.items() if name != key})
+    with pytest.raises(FileFormatError, match=f"field {key} is missing; allowed: .*, or --seq-len$"):
+        load_model(path)
+    assert load_model(path, 1024) == load_model(write(config | {key: 1024}))
+    assert Model(path, seq_len="8k").transformer.seq_len == 8192
+    assert load_model(write(config), 64).seq_len == config[key], "a file's own stays, for others to change"
 
 
 def test_folder_and_name(write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
