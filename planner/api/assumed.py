@@ -51,8 +51,10 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
     speed = cluster.network.bandwidth_bytes_per_s / GBIT
     whose = "as asked" if int(layouts.grad_dtype[0]) or int(layouts.grad_reduce_dtype[0]) else setup.framework.name
     precision = Precision(int(layouts.precision[0])).name.lower()
+    chunked = f"attention counted as whole, though most layers attend to chunks of {int(model.chunk):,} tokens"
     said = [
         length,
+        *[chunked] * (0 < model.chunk < model.seq_len),
         f"products in {precision}",
         f"{gradients} ({whose})",
         OPTIMIZERS[OptimizerKind(int(layouts.optimizer[0]))],

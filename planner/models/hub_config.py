@@ -20,6 +20,7 @@ KEYS = {
     "moe_ffn": ("moe_intermediate_size", "intermediate_size"), "dense_layers": ("first_k_dense_replace",),
     "shared_experts": ("n_shared_experts", "shared_expert_intermediate_size"), "expert_groups": ("n_group",),
     "top_k_groups": ("topk_group",), "window": ("sliding_window",), "window_layers": ("layer_types",),
+    "chunk": ("attention_chunk_size",),
     "mtp_layers": ("num_nextn_predict_layers",), "pattern": ("hybrid_override_pattern",),
     "ssm_heads": ("mamba_num_heads",), "ssm_head_dim": ("mamba_head_dim",), "ssm_groups": ("n_groups",),
     "ssm_state": ("ssm_state_size",), "ssm_conv": ("conv_kernel",), "rotary_base": ("rope_theta", "rotary_emb_base"),

@@ -72,7 +72,7 @@ def llama4(c: Config) -> dict[str, Any]:
     return common | bias_fields(c) | sparse | router_fields(c, "sigmoid", sums=False) | {
         "ffn": c.size("intermediate_size_mlp", 16384), "moe_ffn": c.size("intermediate_size"), "shared_experts": 1,
         "experts": c.size("num_local_experts", 16), "top_k": c.size("num_experts_per_tok", 1),
-        "qk_l2_norm": c.flag("use_qk_norm", True),
+        "qk_l2_norm": c.flag("use_qk_norm", True), "chunk": c.size("attention_chunk_size", 0, absent=8192),
     }  # fmt: skip
 
 

@@ -33,6 +33,8 @@ class Transformer:
     channel, a causal convolution over ssm_conv tokens. A hybrid's layer (Nemotron-H) is a mixer or an MLP alone:
     num_mixer_only_layers have no MLP, num_mlp_only_layers neither attention nor state-space.
     num_window_layers: attention layers in which a token attends to the last `window` tokens alone, itself among them.
+    chunk: most layers attend to a token's own chunk of so many tokens alone (Llama 4), which is counted as whole
+    attention; 0 for none.
     num_mtp_layers: modules of multi-token prediction (DeepSeek-V3, arXiv 2412.19437, section 2.2), each a layer of the
     model's last kind behind a projection of the last hidden state and the next token's embedding, which predicts one
     token further with the model's own embedding and head. A hybrid's has attention and an MLP (Nemotron 3's "*E").
@@ -84,6 +86,7 @@ class Transformer:
     v_head_dim: Any = 0
     num_window_layers: Any = 0
     window: Any = 0
+    chunk: Any = 0
     num_ssm_layers: Any = 0
     num_mixer_only_layers: Any = 0
     num_mlp_only_layers: Any = 0

@@ -125,3 +125,10 @@ def test_a_search_that_waits_for_launches_says_what_graphs_would_bring():
     assert "Slow for the host's launches: a step takes" in str(plan)
     assert "--cuda-graphs" not in graphed.faster_with
     assert planner.recommend("llama3-70b", "dgx-h100", gpus=256, batch=1024, top=1).faster_with == {}
+
+
+def test_chunked_attention_is_said_to_be_counted_as_whole() -> None:
+    said = "attention counted as whole, though most layers attend to chunks of 8,192 tokens"
+    for seq_len, expected in ((8192, False), (16384, True)):
+        one = planner.estimate(planner.Model("llama4-scout", seq_len=seq_len), "dgx-h100", batch=64, dp=64, ep=8)
+        assert (said in one.assumed) is expected

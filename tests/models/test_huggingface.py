@@ -326,6 +326,8 @@ def test_what_says_nothing_of_the_architecture_is_taken(write: Any) -> None:
     assert load_model(write(CONFIGS["minimax_m2"] | more)) == load_model(write(CONFIGS["minimax_m2"]))
     chunked = CONFIGS["llama4_text"] | {"layer_types": [*["chunked_attention"] * 3, "full_attention"] * 12}
     assert load_model(write(chunked)) == load_model(write(CONFIGS["llama4_text"]))
+    sizes_of = (None, 0), (4096, 4096)
+    assert all(load_model(write(chunked | {"attention_chunk_size": said})).chunk == size for said, size in sizes_of)
     assert params(write(NEMOTRON_H | {"n_routed_experts": 8})) == params(write(NEMOTRON_H))
 
 
