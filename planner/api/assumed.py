@@ -83,6 +83,13 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
         said.append(
             "experts evenly loaded" if busiest == 1.0 else f"the busiest experts' rank has {busiest:g} of the mean"
         )
+    if setup.export is not None:
+        from planner.exporters.plan_export import get_target
+
+        target = get_target(setup.export)
+        if made := target.left_to_code(layouts.row(0)):
+            file = f"{target.title}'s {target.suffix[1:].upper()}"
+            said.append(f"{', '.join(made)} made by the training code, for {file} has no key for that (export says how)")
     missing = unmeasured(kinds_of(setup, precision))
     if missing:
         said.append(

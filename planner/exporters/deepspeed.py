@@ -48,6 +48,10 @@ class DeepSpeed(Target):
                  (OWN_ADAM, lambda x: x.offload_optimizer & (x.optimizer != OptimizerKind.ADAM)))  # fmt: skip
         return replace(some, never=(*some.never, *never))
 
+    def left_to_code(self, row: dict[str, Any]) -> list[str]:
+        """Stages with the tensor ranks in them, and experts' ranks."""
+        return [f"{name} {row[name]}" for name in ("pp", *(["tp"] * (row["pp"] > 1)), "ep") if row[name] > 1]
+
     def adapt(self, nearest: Nearest) -> None:
         """1F1B, ZeRO, AutoTP; what is Python's to say is noted."""
         row = nearest.row

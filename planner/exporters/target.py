@@ -244,6 +244,10 @@ class Target(ABC):
         """Whether it runs pipelines of a model."""
         return True
 
+    def left_to_code(self, row: dict[str, Any]) -> list[str]:
+        """The degrees of a layout that the training code must make itself, for its file has no key for them."""
+        return []
+
     def profile_on(self, cluster: Cluster) -> str:
         """Its own profile on a cluster."""
         usual = self.cluster_first and family(load_framework(cluster.framework)) == self.family

@@ -946,3 +946,14 @@ def test_deepspeed_is_searched_for_the_optimizer_that_it_has_on_the_host():
     assert recommend("llama3-8b", "dgx-h100", **ask).best.layout["offload_optimizer"]
     other = recommend("llama3-8b", "dgx-h100", **ask, optimizer="adam_bf16")
     assert not other.found.estimate.layouts.offload_optimizer.any()
+
+
+def test_an_answer_says_what_deepspeeds_json_leaves_to_the_training_code():
+    said = {}
+    for name, layout in {"stages": {"pp": 2, "tp": 2}, "tensor ranks": {"tp": 2}}.items():
+        best = recommend("llama3-8b", "dgx-h100", gpus=8, batch=64, framework="deepspeed", **layout).best
+        said[name] = [one for one in best.to_dict()["assumed"] if "training code" in one]
+    made = "pp 2, tp 2 made by the training code, for DeepSpeed's JSON has no key for that (export says how)"
+    assert said == {"stages": [made], "tensor ranks": []}
+    best = recommend("llama3-8b", "dgx-h100", gpus=8, batch=64, framework="megatron", pp=2).best
+    assert not any("training code" in one for one in best.to_dict()["assumed"])
