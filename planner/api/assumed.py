@@ -88,8 +88,8 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
 
         target = get_target(setup.export)
         if made := target.left_to_code(layouts.row(0)):
-            file = f"{target.title}'s {target.suffix[1:].upper()}"
-            said.append(f"{', '.join(made)} made by the training code, for {file} has no key for that (export says how)")
+            no_key = f"{target.title}'s {target.suffix[1:].upper()} has no key for that (export says how)"
+            said.append(f"{', '.join(made)} made by the training code, for {no_key}")
     missing = unmeasured(kinds_of(setup, precision))
     if missing:
         said.append(
