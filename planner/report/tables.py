@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 MEMORY = {"buffers": "buffers of a layer at work", "reserved": "context, communicators"}
 """Parts of the memory whose own names don't say what they are."""
 GRAPHS = "--cuda-graphs"
+HOPELESS = 0.01  # a chance of fitting that nobody would try
 DIFFERS = 0.01  # of a step: a closed form that is further from the timeline is shown beside it
 PARTS = {
     "matmul": "matrix products",
@@ -213,12 +214,13 @@ def reason_lines(found: Recommendation) -> list[str]:
         part, share = largest_part(result, int(found.best[0]))
         lines.append(f"Largest cost after matrix products: {PARTS[part]}, {share:.1%} of the step.")
     faster = found.faster_over_memory
-    if faster is not None:
+    if faster is not None and result.fit_chance[faster] < HOPELESS:
+        lines.append("None that could fit is 2 % faster.")
+    elif faster is not None:
         gain = 1.0 - float(result.step_time_s[faster] / result.step_time_s[found.best[0]])
         need = format_bytes(float(result.memory_bytes[faster]))
-        chance = float(result.fit_chance[faster])
-        risk = f": it fits in {chance_text(chance)} of cases" if chance >= 0.01 else ""
-        lines.append(f"{layout_text(result.layouts.row(faster))} is {gain:.1%} faster but takes {need} per GPU{risk}.")
+        risk = f"{need} per GPU: it fits in {chance_text(float(result.fit_chance[faster]))} of cases"
+        lines.append(f"{layout_text(result.layouts.row(faster))} is {gain:.1%} faster but takes {risk}.")
     elif len(found.best):
         lines.append("More memory would not change the answer: none over it is 2 % faster.")
     else:

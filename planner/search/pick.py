@@ -123,8 +123,8 @@ def plainest(step_time_s: Any, fit_chance: Any, odd: Ints, apart: Callable[[int]
 
     Of those that can't be told apart from the fastest it has the fewest unusual choices. Of as plain ones within
     `EQUAL` of the fastest of them it has the best chance of fitting, then the shortest step. Chances count rounded to
-    whole percent, and above 99 % as alike. It is left for a faster one that is as likely to fit, where that one is as
-    plain, or surer with one more unusual choice and the same kinds of ranks, or told apart from it.
+    whole percent, and above 99 % as alike. It is left for a faster one that fits at most a percent less likely, where
+    that one is as plain, or surer with one more unusual choice and the same kinds of ranks, or told apart from it.
     """
     fails = np.maximum(np.round(1.0 - fit_chance, 2), SURE)
     near = np.flatnonzero(step_time_s <= (1.0 + apart(int(step_time_s.argmin()))) * step_time_s.min())
@@ -135,7 +135,7 @@ def plainest(step_time_s: Any, fit_chance: Any, odd: Ints, apart: Callable[[int]
         gain = apart(int(best))
         plain = odd <= odd[best] + ((fails < fails[best]) & (gain < OTHER_KINDS))
         told = (1.0 + np.where(plain, 0.0, gain)) * step_time_s < step_time_s[best]
-        better = np.flatnonzero(told & (fit_chance >= fit_chance[best]))
+        better = np.flatnonzero(told & (fit_chance > fit_chance[best] - SURE))
         if not len(better):
             return int(best)
         best = better[np.lexsort((step_time_s[better], odd[better]))[0]]

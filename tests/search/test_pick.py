@@ -143,3 +143,9 @@ def test_the_layout_to_run_does_not_hang_on_how_many_are_shown(question):
     model, gpus, batch = question
     few, many = (recommend(model, "dgx-h100", gpus=gpus, batch=batch, top=top).best for top in (2, 100))
     assert few.layout == many.layout
+
+
+def test_a_chance_of_fitting_a_percent_less_holds_no_faster_layout_back():
+    step_s, odd, apart = [0.99, 1.0, 1.004], np.array([2, 1, 1]), np.full(3, 0.05)
+    assert taken(step_s, np.array([0.95, 0.984, 0.987]), odd, apart) == 1
+    assert taken(step_s, np.array([0.95, 0.95, 0.987]), odd, apart) == 2
