@@ -5,11 +5,11 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -118,7 +118,7 @@ def _run() -> int:
         if sys.stdout is not None:
             sys.stdout.flush()  # here, where a full disk can still be said
     except PlannerError as error:
-        code = _fault(str(error))
+        code = _fault(_by_option(str(error), named))
     except (KeyboardInterrupt, typer.Abort):
         print("planner: interrupted", file=sys.stderr)
         code = INTERRUPTED
@@ -185,7 +185,22 @@ def _option_fault(error: Exception) -> str:
     kinds = {"int_parsing": "a whole number", "float_parsing": "a number", "bool_parsing": "true or false",
              "value_error": "the path of a file or folder"}  # fmt: skip
     allowed = kinds.get(fault["type"]) or fault["msg"].removeprefix("Input should be ")
-    return f"{names[0]} is {shown(fault['input'])}; allowed: {allowed}"
+    return f"{_typed(names) or names[0]} is {shown(fault['input'])}; allowed: {allowed}"
+
+
+def _typed(names: Sequence[str]) -> str | None:
+    """The one of an option's names that was typed, if any."""
+    return next((name for name in names for word in sys.argv if word.partition("=")[0] == name), None)
+
+
+def _by_option(message: str, commands: Sequence[str]) -> str:
+    """A fault with the option that was typed in place of the field that it begins with."""
+    field, is_, rest = message.partition(" is ")
+    if is_ and len(commands) == 1 and field.isidentifier():
+        line: Any = typer.main.get_command(application(tuple(commands)))
+        options = [one.opts for one in line.commands[commands[0]].params if one.name == field]
+        field = (options and _typed(options[0])) or field
+    return field + is_ + rest
 
 
 def _drop_output() -> None:

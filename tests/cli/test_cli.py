@@ -127,7 +127,7 @@ BAD = [
     ([*ASK[:5], "6.5", *ASK[6:]], "--gpus"),
     ([*ASK[:5], "many", *ASK[6:]], "--gpus"),
     ([*ASK[:5], "10007", *ASK[6:]], "near by"),
-    ([*ASK[:7], "0"], "global_batch is 0"),
+    ([*ASK[:7], "0"], "--global-batch is 0"),
     (["estimate", "llama-13b", "--cluster", "selene", "--dp", "2", "--global-batch", "7"], "divisible"),
     ([*ASK, "--network", "infinibad-hdr"], "infiniband-hdr"),
     ([*ASK, "--framework", "megatrom"], "megatron-lm"),

@@ -77,7 +77,7 @@ def test_answers_are_the_commands_json(said):
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("wrong", "planner: gpus is -1"),
+        ("wrong", "planner: --gpus is -1"),
         ("an option as a model", "planner: --save=x.json: can't be read"),
         ("a file to write", "save is unknown; allowed: model, "),
         ("several for one", "gpus is [16]; allowed: one value"),

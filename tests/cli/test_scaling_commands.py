@@ -231,7 +231,7 @@ BAD = [
     ([*TIME, "--site-factor", "0.5"], "--site-factor is 0.5"),
     ([*TIME, "--loss-law", "chinchilla"], "hoffmann-2022"),
     ([*TIME, "--critical-batch-law", "zhang"], "zhang-2024"),
-    ([*TIME, "--critical-batch", "0"], "critical_batch is 0"),
+    ([*TIME, "--critical-batch", "0"], "--critical-batch is 0"),
     ([*TIME, "--critical-batch", "some"], "--critical-batch is 'some'; allowed: a number of tokens, such as 4M"),
     (
         [*TIME, "--tokens", "1000", "--batch", "512"],
@@ -245,7 +245,7 @@ BAD = [
     ([*FEWEST, "--days", "0"], "days is 0"),
     ([*FEWEST, "--days", "nan"], "days is nan"),
     ([*FEWEST, "--max-cost", "10"], "no price; give --price"),
-    ([*FEWEST, "--max-gpus", "0"], "max_gpus is 0"),
+    ([*FEWEST, "--max-gpus", "0"], "--max-gpus is 0"),
     ([*FEWEST, "--max-gpus", "1"], "nothing runs on up to 1 GPU;"),
     ([*FEWEST, "--tp", "7", "--max-gpus", "64"], "tp must divide"),
     ([*FAST[:-1], "0"], "max-gpus is 0"),
@@ -266,7 +266,7 @@ BAD = [
     (["laws", "--tokens", "3"], "a model as well"),
     ([*TIME, "--batch", "9999", "--batch-rule", "cap"], "up to the critical"),
     ([*FAST, "--critical-batch", "1", "--batch-rule", "cap"], "at least a sequence"),
-    ([*EXPLAIN[:-1], "0"], "global_batch is 0"),
+    ([*EXPLAIN[:-1], "0"], "--global-batch is 0"),
     (["explain", "gpt3-175b", "--cluster", "dgx-a100-80gb", "--gpus", "8", "--global-batch", "8"], "more GPUs"),
 ]
 
@@ -279,6 +279,20 @@ def test_bad_input_is_one_line_and_exit_code_2(args, expected):
     assert "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert expected in done.stderr
+
+
+@pytest.mark.parametrize(("typed", "said"), [
+    ("fewest llama3-8b h100 --deadline 30d", "planner: --deadline is '30d'; allowed: a number"),
+    ("fewest llama3-8b h100 --days=30d", "planner: --days is '30d'; allowed: a number"),
+    ("recommend llama3-8b h100 8 --fit-chance 2", "planner: --fit-chance is 2.0; allowed: a number from 0.01"),
+    ("recommend llama3-8b h100 8 --not foo=3", "planner: --not is 'foo=3'; allowed: schedule"),
+    ("recommend llama3-8b h100 8 --exclude foo=3", "planner: --exclude is 'foo=3'; allowed: schedule"),
+    ("recommend llama3-8b h100 0", "planner: gpus is 0; allowed: "),
+])  # fmt: skip
+def test_a_fault_names_the_option_that_was_typed(typed, said):
+    done = planner(*typed.split())
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith(said), done.stderr
 
 
 def test_tokens_that_are_no_number():
