@@ -60,6 +60,11 @@ def command(
     with o.working("reading logs"):
         answer = observe(logs, run)
     if row is not None and run is not None:
-        for name in add_rows(row, measured_rows(answer, run)):
-            note(f"{row}: run {name} is there already, and isn't added twice")
+        rows = measured_rows(answer, run)
+        there = add_rows(row, rows)
+        for log, name in zip(answer.record["logs"], (cells["run"] for cells in rows), strict=True):
+            low, high = log["interval_s"]
+            outlier = "" if low <= log["measured_step_time_s"] <= high else "; it may be an outlier for --anchor"
+            said = "is there already, and isn't added twice" if name in there else f"is added{outlier}"
+            note(f"{row}: run {name} {said}")
     o.show(answer, json)

@@ -190,6 +190,8 @@ def test_from_a_plan_and_its_log_to_a_row_that_anchors_the_next_answer(tmp_path:
     assert told.returncode == 0, told.stderr
     assert "+8.0%" in told.stdout
     assert "Look at first" in told.stdout
+    assert f"{row}: run run is added" in told.stderr
+    assert "outlier" not in told.stderr
     again = planner("observe", str(log), "--plan", str(plan), "--row", str(row))
     assert again.returncode == 0
     assert "run run is there already, and isn't added twice" in again.stderr
@@ -205,6 +207,9 @@ def test_from_a_plan_and_its_log_to_a_row_that_anchors_the_next_answer(tmp_path:
     row.unlink()
     assert planner("observe", str(log), "--plan", str(plan), "--row", str(row)).returncode == 0
     assert runs[0]["step_time_s"] == pytest.approx(1.08 * step, rel=1e-4)
+    written(tmp_path / "slow.log", megatron, [2e3 * step] * 9)
+    far = planner("observe", str(tmp_path / "slow.log"), "--plan", str(plan), "--row", str(tmp_path / "far.csv"))
+    assert "far.csv: run slow is added; it may be an outlier for --anchor" in far.stderr
     scored = json.loads(planner("validate", str(row), "--json").stdout)
     assert scored["overall"]["bias"] == pytest.approx(1 / 1.08 - 1, abs=0.005)  # the row is the plan's own layout
     next_one = json.loads(planner("estimate", *question, *layout, "--anchor", str(row), "--json").stdout)
