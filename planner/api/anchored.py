@@ -14,6 +14,7 @@ from planner.base.units import format_seconds
 from planner.calibration.anchor import Anchor, AnchoredSetup, anchor, check_kind
 from planner.calibration.moved import KINDS
 from planner.calibration.next_runs import next_runs
+from planner.layouts import Layouts
 from planner.report.tables import layout_text
 from planner.search import Recommendation
 from planner.setup import Setup
@@ -27,6 +28,8 @@ NORMAL_80 = 1.28
 TO_ANCHOR_ON = " to anchor on"
 OPEN = 0.05
 """Share of an interval's variance from which on what causes it is named."""
+APART = 0.1
+"""Steps of one layout that differ by more are said."""
 OWN = "a run's own error"
 TOLD = 0.1
 """Share of a figure's spread that runs take away, from which on they are said to tell it."""
@@ -119,13 +122,19 @@ def anchor_entry(setup: Setup) -> dict[str, Any]:
     return {"anchor": anchor_record(setup.anchor)} if isinstance(setup, AnchoredSetup) else {}
 
 
-def anchor_lines(setup: Setup) -> list[str]:
-    """Sentences on a question's anchor, one per line; none without an anchor."""
+def anchor_lines(setup: Setup, layouts: Layouts | None = None) -> list[str]:
+    """Sentences on a question's anchor, one per line; none without an anchor.
+
+    layouts: the one asked about, a table of one, whose own measurements are said first.
+    """
     if not isinstance(setup, AnchoredSetup):
         return []
+    found = setup.anchor
+    own = [] if layouts is None else [format_seconds(found.measured_s[i]) for i in found.of_layout(setup, layouts)]
+    measured = [f"Measured: {', '.join(own)} for this layout."] if own else []
     others = {str(run["framework"]) for run in setup.anchor.runs if run["framework"]} - {setup.framework.name}
     ran = f"They ran {', '.join(sorted(others))}; this is for {setup.framework.name}."
-    return told_lines(setup.anchor) + ([ran] if others else [])
+    return measured + told_lines(found) + ([ran] if others else [])
 
 
 def _runs(number: int) -> str:
@@ -148,6 +157,10 @@ def told_lines(found: Anchor) -> list[str]:
     lines.append(f"Time against the profile's: {'; '.join(told) if told else 'no figure moves'}.")
     if rest:
         lines.append(f"These runs tell little of {', '.join(rest)}.")
+    for i, j in found.repeated():
+        apart = max(found.measured_s[[i, j]]) / min(found.measured_s[[i, j]]) - 1.0
+        if apart > APART:
+            lines.append(f"Runs {found.runs[i]['run']} and {found.runs[j]['run']} are one layout, {apart:.0%} apart.")
     lines += [f"Left out: {reason}." for reason in found.left[:3]]
     return lines
 

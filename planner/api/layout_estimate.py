@@ -185,7 +185,7 @@ class LayoutEstimate(Shown):
         setup = self.setup
         told = (self.step_time_interval_s, self.assumed, self.unlike, self.judged)
         shown = tables.estimate_view(self.table, self.row, setup.model, *told)
-        more = anchor_lines(setup)
+        more = anchor_lines(setup, self._one)
         return (self._title, "", shown, "", *more) if more else (self._title, "", shown)
 
 
@@ -196,7 +196,7 @@ def closed(
     accuracy = trust(one.setup, one.step_time_interval_s, step_s=one.step_time_s, unlike=one.unlike)
     record |= {"assumed": list(one.assumed), "accuracy": accuracy} | anchor_entry(one.setup)
     lines = tables.closing_lines(one.assumed, accuracy)
-    if more := anchor_lines(one.setup):
+    if more := anchor_lines(one.setup, one._one):
         lines += ["", *more]
     return Answer(title, record, stacked(view, *lines), partial(draw, record))
 

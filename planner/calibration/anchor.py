@@ -22,12 +22,13 @@ import numpy as np
 from planner.base.arrays import Array
 from planner.base.errors import InputError
 from planner.calibration.moved import KINDS, moved_cluster, moved_framework, over_peak
+from planner.choices.table import CHOICES
 from planner.hardware import Cluster, load_cluster, load_framework
 from planner.layouts import Layouts
 from planner.setup import Setup
 from planner.step.estimate import Estimate, estimate
 from planner.validation.predict import LoadCluster, LoadFramework, Predictions, predict
-from planner.validation.runs import MeasuredRun, cluster_name, measured_once
+from planner.validation.runs import NAMING, REAL, MeasuredRun, cluster_name, measured_once
 
 STEP = 0.03
 ROUNDS = 3
@@ -146,6 +147,23 @@ class Anchor:
     after_s: Array
     measured_s: Array
     left: tuple[str, ...]
+
+    def of_layout(self, setup: Setup, layouts: Layouts) -> list[int]:
+        """Which runs are the very layout (a table of one): all that a row states, and no choice that it can't state."""
+        m, row = setup.model, layouts.row(0)
+        row |= {"seq_splits": row["sequence_slices"], "n_gpus": int(layouts.gpus[0]), "framework": setup.framework.name}
+        row |= {"model": m.name, "seq_len": m.seq_len, "layers": m.num_layers, "hidden": m.hidden, "vocab": m.vocab}
+        unsaid = (n for n in CHOICES if n not in (*self.runs[0].cells, "sequence_slices"))
+        if any(row[name] != CHOICES[name].plain(CHOICES[name].default) for name in unsaid):
+            return []
+        return [i for i, run in enumerate(self.runs) if all(run[c] in (None, row[c]) for c in row if c in run.cells)]
+
+    def repeated(self) -> list[tuple[int, int]]:
+        """Pairs of runs that differ only in names and in what was measured; each with the first of its kind."""
+        first: dict[Any, int] = {}
+        keys = (frozenset(x for x in run.cells.items() if x[0] not in (*NAMING, *REAL)) for run in self.runs)
+        pairs = [(first.setdefault(key, i), i) for i, key in enumerate(keys)]
+        return [(a, b) for a, b in pairs if a != b]
 
     def anchored(self, setup: Setup) -> AnchoredSetup:
         """A question with the corrected figures."""

@@ -13,12 +13,14 @@ import numpy as np
 import pytest
 
 from planner.base.errors import InputError
+from planner.base.units import format_seconds
 from planner.calibration.anchor import SLOWEST, Spread, anchor, slopes_of, t_quantile, update
 from planner.calibration.moved import KINDS, moved_cluster, moved_framework
 from planner.hardware import load_cluster, load_framework
 from planner.validation import MeasuredRun, predict
 from tests.calibration.test_fit import as_csv, shipped_runs
 from tests.commands import planner
+from tests.imports.test_run_log import megatron, written
 
 BEFORE = Spread(figures=np.array([0.1, 0.0, 0.0, 0.0, 0.0, 0.0]), noise=0.1, prior_runs=1.0)
 WEAK = "megatron-core-h100-weak"
@@ -148,6 +150,20 @@ def test_commands_say_what_they_are_anchored_on(tmp_path: Path) -> None:
     found = planner("recommend", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "16", "--global-batch", "64",
                     "--anchor", str(known))  # fmt: skip
     assert "runs that it is anchored on" in found.stdout
+
+
+def test_the_layout_s_own_measurement_and_runs_that_contradict_each_other_are_said(tmp_path: Path) -> None:
+    log, plan, row = tmp_path / "run.log", tmp_path / "plan.json", tmp_path / "own.csv"
+    layout = ["llama3-8b", "--cluster", "dgx-h100", "--dp", "64", "--recompute", "full", "--global-batch", "256"]
+    step = json.loads(planner("estimate", *layout, "--save", str(plan), "--json").stdout)["step_time_s"]
+    for name, times in (("run", 1.0), ("slow", 2.0)):
+        log = written(tmp_path / f"{name}.log", megatron, [1e3 * times * step] * 9)
+        assert planner("observe", str(log), "--plan", str(plan), "--row", str(row)).returncode == 0
+    told = planner("estimate", *layout, "--anchor", str(row)).stdout
+    assert f"Measured: {format_seconds(step)}, {format_seconds(2 * step)} for this layout." in told
+    assert "Runs run and slow are one layout, 100% apart." in told
+    for other in (["--zero", "0"], ["--optimizer", "sgd"], ["--seq-len", "4096"]):
+        assert "Measured:" not in planner("estimate", *layout, *other, "--anchor", str(row)).stdout
 
 
 def test_an_empty_file_and_one_without_times_are_refused(tmp_path: Path) -> None:
