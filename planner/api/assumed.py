@@ -99,8 +99,10 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
 
 
 def _kernels(setup: Setup, layouts: Layouts) -> list[str]:
-    """What is assumed of norms' kernels, CUDA graphs and torch.compile; a phrase each."""
+    """What is assumed of slices, norms' kernels, CUDA graphs and torch.compile; a phrase each."""
     compiled, said = f"{setup.framework.name}-compiled", []
+    if (slices := int(layouts.sequence_slices[0])) > 1:
+        said.append(f"a sequence's {slices} slices take equal times (planner simulate --slices: other cuts)")
     if not layouts.fused_norm[0] and setup.model.rms_norm:
         said.append("norms of several kernels (--fused-norm: one)")
     if layouts.cuda_graphs[0]:

@@ -132,3 +132,10 @@ def test_chunked_attention_is_said_to_be_counted_as_whole() -> None:
     for seq_len, expected in ((8192, False), (16384, True)):
         one = planner.estimate(planner.Model("llama4-scout", seq_len=seq_len), "dgx-h100", batch=64, dp=64, ep=8)
         assert (said in one.assumed) is expected
+
+
+def test_how_a_sequence_is_cut_is_said_where_it_is_cut():
+    choices = {"batch": 16, "pp": 4, "dp": 2, "schedule": "seq1f1b"}
+    cut = planner.estimate("llama3-8b", "dgx-h100", sequence_slices=4, **choices).assumed
+    assert "a sequence's 4 slices take equal times (planner simulate --slices: other cuts)" in cut
+    assert not any("slices" in said for said in planner.estimate("llama3-8b", "dgx-h100", batch=16, dp=16).assumed)
