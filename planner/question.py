@@ -38,7 +38,7 @@ __all__ = [
 RUNS = tuple(field.name for field in fields(Runs))
 """Choices of which a framework may run some alone."""
 MOST_NICS = 1024
-FIT_CHANCE = 0.95  # of a layout, where nothing is said of memory
+FIT_CHANCE = 0.95  # of a layout, unless another is given
 USUAL_BATCH_TOKENS = 4e6
 """Tokens per step where none are given: LLaMA 2 (arXiv 2307.09288, 2.2), LLaMA 3's first (2407.21783, 3.4.1)."""
 
@@ -211,7 +211,7 @@ def careful(
     """The question with the memory that a layout may be predicted to take, and what a search may choose from.
 
     precision: of the training, which memory's errors may depend on; the accelerator's default where None is given.
-    fit_chance: how likely a layout must fit; 0.95 where nothing is said of memory. headroom_gib: memory to leave free;
+    fit_chance: how likely a layout must fit, 0.95 unless given. Besides, headroom_gib: memory to leave free;
     max_memory_gib: most to take. any_framework: also schedules, and context parallelism, that the framework lacks.
     exclude: what must not be chosen: "schedule=zb-*", "recompute=full", "tp=8"; "cp": any of it but its default.
     choices: as of `what_is_fixed`; what a user settles holds, whether the framework has it or not. A schedule other
@@ -220,14 +220,9 @@ def careful(
     Raises InputError and UnknownNameError as `what_is_fixed`, or if a figure of memory is out of range.
     """
     memory = setup.cluster.accelerator.memory_bytes
-    rooms = []
-    if fit_chance is None and headroom_gib is None and max_memory_gib is None:
-        fit_chance = FIT_CHANCE
-    if fit_chance is not None:
-        kinds = kinds_of(setup, (precision or default_precision(setup.cluster)).name.lower())
-        rooms.append(
-            memory * safe_share(real("fit_chance", fit_chance, least=0.01, most=0.999), bool(unmeasured(kinds)))
-        )
+    kinds = kinds_of(setup, (precision or default_precision(setup.cluster)).name.lower())
+    chance = FIT_CHANCE if fit_chance is None else real("fit_chance", fit_chance, least=0.01, most=0.999)
+    rooms = [memory * safe_share(chance, bool(unmeasured(kinds)))]
     if headroom_gib is not None:
         rooms.append(memory - GIB * real("headroom_gib", headroom_gib, least=0.0, most=0.99 * memory / GIB))
     if max_memory_gib is not None:

@@ -102,11 +102,16 @@ def test_any_framework_is_no_slower_and_is_named_where_it_is_faster(plan):
 @pytest.mark.parametrize(
     ("said", "room_gib"),
     [
-        ({"headroom_gib": 8.0}, 71.19),
+        # A cap is a demand beside the chance of fitting: it leaves the default of 95 % as it is.
+        *(
+            ({name: gib}, 79.19 * safe_share(0.95))
+            for name, gib in (("headroom_gib", 0), ("headroom_gib", 8.0), ("max_memory_gib", 79.0))
+        ),
+        ({"headroom_gib": 20.0}, 59.19),
         ({"max_memory_gib": 50.0}, 50.0),
         ({"headroom_gib": 8.0, "max_memory_gib": 50.0}, 50.0),
         ({"fit_chance": 0.5}, 79.19),  # what is predicted errs to the safe side
-        ({"headroom_gib": 0}, 79.19),
+        ({"fit_chance": 0.5, "headroom_gib": 8.0}, 71.19),
     ],
 )
 def test_memory_that_a_layout_may_take(said, room_gib):

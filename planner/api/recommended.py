@@ -31,8 +31,8 @@ def recommend(
     value, or these; None allows all.
     allow_offload: also optimizer state in host memory. allow_async: also schedules that change the training.
     any_framework: also what the framework does not have. exclude: what must not be chosen, such as "schedule=zb-*",
-    "tp=8", or "cp" for any but its default. fit_chance: how likely a layout must fit in memory: 0.95,
-    unless headroom_gib, the memory to leave free, or max_memory_gib, the most to take, says otherwise.
+    "tp=8", or "cp" for any but its default. fit_chance: how likely a layout must fit in memory, 0.95
+    unless given; besides, headroom_gib is the memory to leave free, and max_memory_gib the most to take.
     framework, precision, attention: None is what is usual on the cluster. framework: a profile, or one that
     `LayoutEstimate.export` writes for. base: torchtitan's own recipe, for a model that it doesn't have.
     objective: time, throughput, cost (one order) or memory. anchor: a CSV of runs measured on such a machine, which

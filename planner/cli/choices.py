@@ -72,10 +72,10 @@ def _care() -> list[inspect.Parameter]:
 
     return [
         option("fit_chance", "--fit-chance", float | None, None,
-               "How likely a layout must fit in memory. Default: 0.95, unless one of the next two is given."),
-        option("headroom_gib", "--headroom", float | None, None, "Memory to leave free, such as 8GiB.",
+               "How likely a layout must fit in memory. Default: 0.95."),
+        option("headroom_gib", "--headroom", float | None, None, "Besides, memory to leave free, such as 8GiB.",
                parser=lambda text: gib("--headroom", text), metavar="<GiB>"),
-        option("max_memory_gib", "--max-memory", float | None, None, "Memory to take at most, such as 70GiB.",
+        option("max_memory_gib", "--max-memory", float | None, None, "Besides, memory to take at most, such as 70GiB.",
                parser=lambda text: gib("--max-memory", text), metavar="<GiB>"),
         option("any_framework", "--any-framework", bool, False, "Also schedules that the framework does not have."),
         option("allow_async", "--allow-async", bool, False, "Also schedules that change the training, such as 2bw."),

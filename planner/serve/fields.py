@@ -110,7 +110,7 @@ FIELDS: Mapping[str, Field] = {f.name: f for f in (
           read=partial(decimal, "max_memory_gib"), option="--max-memory"),
     Field(name="headroom_gib", label="Free GiB per GPU", says="Memory that stays free.", group=ROOM,
           read=partial(decimal, "headroom_gib"), option="--headroom"),
-    Field(name="fit_chance", label="Chance of fitting", says="At least, 0 to 1; 0.95 unless a cap is given.",
+    Field(name="fit_chance", label="Chance of fitting", says="At least, 0 to 1; 0.95 unless given.",
           group=ROOM, read=partial(decimal, "fit_chance")),
     Field(name="allow_offload", label="Allow states and activations in host memory", says="", group=ROOM, read=_on,
           kind="flag"),

@@ -43,7 +43,7 @@ def test_the_safe_share_has_the_chance_asked_for(chance, wide):
 @pytest.mark.parametrize("model", ["llama3-8b", "mixtral-8x7b"])
 def test_what_just_fits_the_room_asked_for_has_the_chance_asked_for(model):
     """And where a layout may take all of the memory nothing is asked of its chance."""
-    for asked, least in (({"fit_chance": 0.9}, 0.9), ({"headroom_gib": 0.0}, 1.0)):
+    for asked, least in (({"fit_chance": 0.9}, 0.9), ({"fit_chance": 0.5}, 1.0), ({"headroom_gib": 0.0}, 0.95)):
         setup, _ = careful(load_setup(model, "dgx-h100"), **asked)
         assert estimate(setup, Layouts.of(tp=8, global_batch=8)).least_chance == pytest.approx(least)
 

@@ -112,6 +112,7 @@ BOUND_BY_MEMORY = {
     "gpus": 128,
     "batch": 256,
     "max_memory_gib": 34.7,
+    "fit_chance": 0.5,
 }
 
 
