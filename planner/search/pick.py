@@ -54,8 +54,9 @@ def unusual_choices(setup: Setup, layouts: Layouts) -> dict[str, Ints]:
     beyond a node and of expert ranks beyond `most_expert_ranks`: all are further from what published runs have
     measured, of which none cuts several, and 9 of 1,561 have tensor ranks over nodes. An uneven split is usual where no
     even one is over so many stages, and ranks are a power of two, as of 274 of the 294 measured runs with one. Every
-    doubling of tensor or context ranks counts where a framework leaves them to a model's own code (splits_layers); any
-    number of them, and stages, where its runs are of data-parallel ranks (data_parallel_alone).
+    doubling of context ranks counts where no NVLink joins a node's GPUs: of the 201 measured runs with several none is
+    there; of tensor or context ranks where a framework leaves them to a model's own code (splits_layers); any number of
+    them, and stages, where its runs are of data-parallel ranks (data_parallel_alone).
     """
     seq_len, gpus_per_node = setup.model.seq_len, setup.cluster.gpus_per_node
     splits_layers, x = setup.framework.splits_layers, layouts
@@ -67,7 +68,7 @@ def unusual_choices(setup: Setup, layouts: Layouts) -> dict[str, Ints]:
     shorter = np.clip(x.cp * USUAL_TOKENS / seq_len, 1.0, x.cp)
     tensor = (gpus_per_node, 2) if splits_layers else (1, 1)
     for name, many, most, each in (
-        ("cp", np.where((x.micro_batch == 1) & splits_layers, shorter, x.cp), 1, 1),
+        ("cp", np.where((x.micro_batch == 1) & splits_layers & (setup.cluster.nvlink_gpus > 1), shorter, x.cp), 1, 1),
         ("virtual_stages", x.virtual_stages, USUAL_CHUNKS, 1),
         ("tp", x.tp, *tensor),
         ("ep", x.ep, most_expert_ranks(gpus_per_node), 2),

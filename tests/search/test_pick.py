@@ -116,6 +116,7 @@ def test_unusual_choices_are_counted():
     assert odd(host) == [0, 2], "no measured run has it"
     ranks = Layouts.of(tp=[1, 2, 8, 1], cp=[1, 1, 1, 4], global_batch=8)
     assert odd(ranks) == [0, 0, 0, 0]
+    assert odd(ranks, cluster="l40s") == odd(ranks, cluster="mi300x") == [0, 0, 0, 2], "no run without NVLink has them"
     assert odd(ranks, framework=replace(MEGATRON, splits_layers=False)) == [0, 1, 3, 2]
     ranks = Layouts.of(tp=[1, 2, 8, 1, 2], pp=[1, 1, 1, 2, 2], cp=[1, 1, 1, 4, 2], global_batch=8)
     assert odd(ranks, framework=replace(MEGATRON, data_parallel_alone=True)) == [0, 1, 1, 2, 3]
