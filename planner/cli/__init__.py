@@ -73,7 +73,7 @@ def application(names: tuple[str, ...] = COMMANDS, listed: bool = False) -> type
 
     listed: without their options, for a list of commands shows what each is for alone.
     """
-    out = typer.Typer(name="planner", no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
+    out = typer.Typer(name="planner", rich_markup_mode=None, pretty_exceptions_enable=False)
     out.callback(cls=CommandGroup)(common)
     for name in names:
         command = import_module(f"planner.cli.{name}").command
@@ -112,7 +112,7 @@ def _run() -> int:
         named = sys.argv[1:2] if sys.argv[1:2] and sys.argv[1] in COMMANDS else COMMANDS
         completing = "_PLANNER_COMPLETE" in os.environ  # a shell asks without arguments
         line = application(tuple(named), listed=not completing and sys.argv[1:] in ([], ["--help"]))
-        code = line(standalone_mode=False, prog_name="planner")
+        code = line(sys.argv[1:] or ["--help"], standalone_mode=False, prog_name="planner")
         if code == INTERRUPTED:  # typer may take the interrupt itself
             print("planner: interrupted", file=sys.stderr)
         if sys.stdout is not None:

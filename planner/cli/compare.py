@@ -14,11 +14,9 @@ def command(
     first: Annotated[str, typer.Argument(metavar="MODEL|PLAN", help="A model, or a plan to set beside another.")],
     second: Annotated[
         Path | None,
-        typer.Argument(metavar="[PLAN|CLUSTER]", help="The other plan, or in place of --cluster.", show_default=False),
+        typer.Argument(metavar="plan|cluster", help="The other plan, or in place of --cluster.", show_default=False),
     ] = None,
-    gpus: Annotated[
-        int | None, typer.Argument(metavar="[GPUS]", help="In place of --gpus.", show_default=False)
-    ] = None,
+    gpus: Annotated[int | None, typer.Argument(metavar="gpus", help="In place of --gpus.", show_default=False)] = None,
     cluster: Annotated[str | None, o.asks("--cluster", "A cluster (planner clusters) or a TOML file.")] = None,
     job: o.JobGpus = None,
     network: o.Network = None,

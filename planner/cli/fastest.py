@@ -24,7 +24,7 @@ class Clusters:
 
     word: Annotated[
         str | None,
-        typer.Argument(metavar="[CLUSTER]", help=SAYS["cluster"], autocompletion=complete.clusters, show_default=False),
+        typer.Argument(metavar="cluster", help=SAYS["cluster"], autocompletion=complete.clusters, show_default=False),
     ] = None
     cluster: Annotated[
         list[str] | None,

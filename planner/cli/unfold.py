@@ -90,9 +90,24 @@ class Parsed(Unchecked, TyperCommand):
                     raise InputError(f"{name} is ''; allowed: the path of a file or folder")
         return super().parse_args(ctx, args)
 
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Help on the options in their groups, names whole: a table of rich's cuts them where a terminal is narrow."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for one in self.get_params(ctx):
+            group = getattr(one, "rich_help_panel", None) or f"{one.param_type_name.title()}s"
+            groups.setdefault(group, []).extend(filter(None, [one.get_help_record(ctx)]))
+        for group, rows in groups.items():
+            with formatter.section(group):
+                formatter.write_dl(rows)
+
 
 class CommandGroup(Unchecked, TyperGroup):
     """The commands together."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Help on the commands, the first sentence of each whole."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, one.get_short_help_str(LARGEST)) for name, one in self.commands.items()])
 
 
 def unfolded(command: Command) -> Command:
@@ -191,5 +206,5 @@ def _optional(option: inspect.Parameter) -> inspect.Parameter:
 def _word(name: str) -> inspect.Parameter:
     """The argument that stands for an option."""
     complete = completion.clusters if name == "cluster" else None
-    declared = typer.Argument(help=SAYS[name], metavar=f"[{name}]", autocompletion=complete, show_default=False)
+    declared = typer.Argument(help=SAYS[name], metavar=name, autocompletion=complete, show_default=False)
     return parameter(name + SUFFIX, str | None, declared)

@@ -9,6 +9,8 @@ import subprocess
 import sys
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from planner.cli import application, options
 
@@ -129,7 +131,13 @@ def test_colour_on_a_terminal_only_and_not_where_it_is_unwanted():
     assert plain.sub("", on_a_terminal(args)) == on_a_terminal(args, TERM="dumb")
 
 
-def test_help_fits_80_columns():
-    text = on_a_terminal(["recommend", "--help"], NO_COLOR="1")
-    plain = re.sub(r"\x1b\[[\d;]*m", "", text)
-    assert max(map(len, plain.replace("\r", "").splitlines())) <= 80
+def test_help_has_every_name_whole_within_80_columns():
+    groups = typer.main.get_command(application())
+    for name, command in {"": groups, **groups.commands}.items():
+        text = CliRunner().invoke(application(), [name, "--help"][not name :], env={"COLUMNS": "80"}).stdout
+        assert max(map(len, text.splitlines())) <= 80
+        taken = {o for p in command.params for o in (*p.opts, *p.secondary_opts) if not getattr(p, "hidden", False)}
+        shown = set(re.findall(r"[-\w|]+", text))
+        assert taken <= shown | {p.name for p in command.params}, name
+        assert name or "..." not in text.partition("\n")[2], "the commands' sentences are whole"
+    assert "--no-sequence-parallel" in on_a_terminal(["recommend", "--help"])

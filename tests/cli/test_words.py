@@ -179,7 +179,7 @@ def paths() -> list[tuple[str, str, tuple[str, ...]]]:
 def test_options_and_arguments_of_files_are_found():
     some = "calibrate --profile, calibrate --profiles, train --checkpoint, probe --write, sweep -o, recommend --save"
     assert {tuple(one.split()) for one in f"{some}, calibrate --from".split(", ")} <= {(c, *w) for c, _, w in paths()}
-    arguments = {("pareto", "results"), ("compare", "[PLAN|CLUSTER]"), ("mixed", "groups"), ("calibrate", "paths")}
+    arguments = {("pareto", "results"), ("compare", "plan|cluster"), ("mixed", "groups"), ("calibrate", "paths")}
     assert arguments <= {(command, name) for command, name, _ in paths()}
 
 
