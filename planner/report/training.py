@@ -79,6 +79,9 @@ def run_record(plan: TrainingPlan, factors: Factors = None) -> dict[str, Any]:
     run = plan.run
     out: dict[str, Any] = {f.name: finite(float(getattr(run, f.name)[0])) for f in fields(run)}
     out |= {"days": finite(plan.days), "energy_kwh": finite(float(run.energy_j[0]) / KWH)}
+    out |= {"days_p50": None, "days_p90": None, "cheapest_spare_nodes": plan.cheapest_spares}
+    if plan.drawn_days is not None:
+        out |= dict(zip(("days_p50", "days_p90"), plan.drawn_days, strict=True))
     for name in ("days", "cost_usd"):
         value = out[name]
         out[f"{name}_interval"] = None if factors is None or value is None else [value * f for f in factors]
@@ -126,11 +129,11 @@ def goal_lines(case: TrainingCase) -> list[str]:
 
 def assumption_lines(assumptions: Mapping[str, Mapping[str, Any]]) -> View:
     """A table of the figures behind the time, from their record."""
-    rows = (
-        (a["option"], "-" if a["value"] is None else f"{a['value']:,.6g}", a["unit"], a["source"])
-        for a in assumptions.values()
-    )
-    return plain_table("assumed", "value", "unit", "source", numbers=(1,), rows=rows)
+    shown = [a for a in assumptions.values() if a["used"]]
+    off = ", ".join(a["option"] for a in assumptions.values() if not a["used"])
+    rows = ((a["option"], "-" if a["value"] is None else f"{a['value']:,.6g}", a["unit"], a["source"]) for a in shown)
+    table = plain_table("assumed", "value", "unit", "source", numbers=(1,), rows=rows)
+    return stacked(table, *([f"not counted unless given: {off}"] if off else []))
 
 
 def _interval_lines(run: TrainingTime, factors: Factors) -> list[str]:
@@ -140,6 +143,36 @@ def _interval_lines(run: TrainingTime, factors: Factors) -> list[str]:
     wall, money = ([float(x[0]) * f for f in factors] for x in (run.wall_s, run.cost_usd))
     text = f"  in 80 % of cases like this {format_span(*wall)}"
     return [text + (f", {count_text(money[0])} to {count_text(money[1])} USD" if math.isfinite(money[0]) else "")]
+
+
+def _failure_lines(plan: TrainingPlan) -> list[str]:
+    """Failures and checkpoints; spares, stragglers and what chance adds, where there are any."""
+    run, storage, known = plan.run, plan.case.storage, plan.case.assumptions.reliability
+    cluster = plan.case.setup.cluster
+    stall, behind, interval = (float(x[0]) for x in (run.checkpoint_s, run.behind_s, run.interval_s))
+    takes = f"{'stops the training for' if storage.host_copies else 'takes'} {format_seconds(stall)}"
+    lines = [
+        f"  a failure every {few_digits(float(run.mtbf_s[0]) / HOUR)} h on {plan.gpus:,} GPUs; a checkpoint of "
+        f"{format_bytes(storage.checkpoint_bytes)} {takes}; write one every "
+        f"{few_digits(interval / MINUTE)} min (Daly 2006)"
+    ]
+    if storage.host_copies:
+        nodes, room = math.ceil(plan.gpus / cluster.gpus_per_node), cluster.host_memory_bytes
+        kept = float(storage.host_bytes(nodes))
+        of = "" if room is None else f" of {format_bytes(room)}{', more than there is' * (kept > room)}"
+        where = "a neighbour has it" if storage.host_copies == 2 and nodes > 1 else "it is in storage"
+        lines.append(f"  {where} {format_seconds(behind)} later; a node's checkpoints take {format_bytes(kept)}{of}")
+    if known.repair_s:
+        lines.append(
+            f"  it waits for a node {float(run.waiting_share[0]):.2%} of the time; spare nodes with which it takes the "
+            f"fewest GPU-hours: {plan.cheapest_spares:,} (--spare-nodes)"
+        )
+    if known.slow_by:
+        lines.append(f"  {float(run.slow_share[0]):.1%} of the work is done beside a straggler")
+    if plan.drawn_days is not None:
+        half, most = (format_seconds(x * DAY) for x in plan.drawn_days)
+        lines.append(f"  of 2,000 drawn runs half end within {half}, nine in ten within {most}: chance alone")
+    return lines
 
 
 def time_view(plan: TrainingPlan, factors: Factors = None, fewer: TrainingPlan | None = None) -> View:
@@ -156,8 +189,6 @@ def time_view(plan: TrainingPlan, factors: Factors = None, fewer: TrainingPlan |
         sooner = format_seconds(float(fewer.run.wall_s[0]))
         lines.append(f"  {gpus_text(fewer.gpus)} take {sooner}: {plan.gpus:,} divide poorly into ranks")
     energy = float(run.energy_j[0]) / KWH / 1000
-    interval = float(run.interval_s[0])
-    hours = float(run.mtbf_s[0]) / HOUR
     rows = (
         ("  tokens processed", count_text(float(run.tokens[0]))),
         ("  optimizer steps", f"{run.steps[0]:,.0f}"),
@@ -169,11 +200,7 @@ def time_view(plan: TrainingPlan, factors: Factors = None, fewer: TrainingPlan |
         ("  energy", f"{few_digits(energy)} MWh"),
     )
     lines += [plain_table("", "", numbers=(1,), rows=rows), ""]
-    size = format_bytes(plan.case.storage.checkpoint_bytes)
-    lines.append(
-        f"  a failure every {few_digits(hours)} h on {plan.gpus:,} GPUs; a checkpoint of {size} takes "
-        f"{format_seconds(float(run.checkpoint_s[0]))}; write one every {few_digits(interval / MINUTE)} min (Daly 2006)"
-    )
+    lines += _failure_lines(plan)
     lines += [
         f"  batch {plan.batch:,} sequence{'s' * (plan.batch != 1)} of {model.seq_len:,} tokens, {plan.batch_origin}; "
         f"a loss of {plan.loss:.3f} nats per token, for {1 + plan.overhead:.3g} times the samples of small batches",

@@ -16,7 +16,6 @@ from planner.scaling.training import Prices, Storage
 
 SHIPPED = Path(__file__).with_name("assumptions.toml")
 
-
 Number = Annotated[float, {"type": "float"}]
 Text = Annotated[str, {"type": "str", "min_length": 3}]
 
@@ -31,17 +30,24 @@ class AssumptionTable:
     low: Number
     high: Number
     value: Annotated[float | None, optional({"type": "float"})]
+    whole: Annotated[bool, optional({"type": "bool"}, False)]
+    off: Annotated[bool, optional({"type": "bool"}, False)]  # nothing uses it unless it is given
+    beside: Annotated[str | None, optional({"type": "str"})]  # nothing uses it unless that one is given
     source: Text
 
 
 @dataclass(frozen=True, kw_only=True)
 class Assumption:
-    """A figure, its unit, where it comes from, and the option that overrides it; value None where nobody knows."""
+    """A figure, its unit, where it comes from, and the option that overrides it; value None where nobody knows.
+
+    used: it bears on the answer.
+    """
 
     value: float | None
     unit: str
     source: str
     option: str
+    used: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +64,13 @@ class Assumptions:
 
     @property
     def reliability(self) -> Reliability:
-        """Failures and restarts, seconds."""
-        return Reliability(mtbf_s=self["mtbf_hours"] * HOUR, restart_s=self["restart_minutes"] * MINUTE)
+        """Failures, restarts, repairs and stragglers, seconds."""
+        return Reliability(
+            mtbf_s=self["mtbf_hours"] * HOUR, restart_s=self["restart_minutes"] * MINUTE,
+            repair_s=self["repair_hours"] * HOUR, spares=int(self["spare_nodes"]),
+            slow_mtbf_s=self["straggler_hours"] * HOUR, slow_s=self["straggler_minutes"] * MINUTE,
+            slow_by=self["straggler_slows"],
+        )  # fmt: skip
 
     @property
     def prices(self) -> Prices:
@@ -76,7 +87,11 @@ class Assumptions:
         """A checkpoint of so many trained parameters and where it goes."""
         size = self["checkpoint_bytes_per_parameter"] * parameters
         bandwidth = self["storage_gbyte_per_s"] * GIGA
-        return Storage(checkpoint_bytes=size, bandwidth_bytes_per_s=bandwidth, gpus_per_node=self.gpus_per_node)
+        return Storage(
+            checkpoint_bytes=size, bandwidth_bytes_per_s=bandwidth, gpus_per_node=self.gpus_per_node,
+            host_copies=int(self["host_copies"]), copy_bytes_per_s=self["copy_gbyte_per_s"] * GIGA,
+            neighbour_bytes_per_s=self["neighbour_gbyte_per_s"] * GIGA,
+        )  # fmt: skip
 
 
 @cache
@@ -99,8 +114,11 @@ def assume(cluster: Cluster, given: Mapping[str, float | None] | None = None) ->
     for name in given:
         if name not in _shipped():
             raise UnknownNameError("assumption", name, [*_shipped()])
+    copies = cluster.gpus_per_node * cluster.host_link.reached_bytes_per_s
     profile = {
         "storage_gbyte_per_s": cluster.storage_bandwidth_bytes_per_s / GIGA,
+        "copy_gbyte_per_s": min(copies, cluster.host_memory_bandwidth_bytes_per_s) / GIGA,
+        "neighbour_gbyte_per_s": cluster.nics_per_node * cluster.network.reached_bytes_per_s / GIGA,
         "price_usd_per_hour": cluster.accelerator.price_per_hour,
         "power_w": cluster.accelerator.power_w,
     } | ({"site_factor": cluster.site_factor} if cluster.site_factor else {})
@@ -108,13 +126,17 @@ def assume(cluster: Cluster, given: Mapping[str, float | None] | None = None) ->
     for name, entry in _shipped().items():
         own = given.get(name)
         number = isinstance(own, int | float) and not isinstance(own, bool)
-        if own is not None and not (number and entry.low <= own <= entry.high):
+        if own is not None and not (number and entry.low <= own <= entry.high and not (entry.whole and own % 1)):
             said = f"{own:g}" if number else shown(own)
-            allowed = f"{entry.low:g} to {entry.high:g} {entry.unit} ({name})"
+            allowed = f"{'whole, ' * entry.whole}{entry.low:g} to {entry.high:g} {entry.unit} ({name})"
             raise InputError(f"{entry.option} is {said}; allowed: {allowed}")
+        if own and entry.beside and not given.get(entry.beside):
+            raise InputError(f"{entry.option} is {own:g}, which needs {_shipped()[entry.beside].option} above 0")
         value = own if own is not None else profile.get(name, entry.value)
         source = "given" if own is not None else cluster.sources.get(name, entry.source)
         if value is None:
             source = f"not in the profile: give {entry.option}"
-        figures[name] = Assumption(value=value, unit=entry.unit, source=source, option=entry.option)
+        off = entry.off or bool(entry.beside and not given.get(entry.beside))
+        used = own is not None or not off
+        figures[name] = Assumption(value=value, unit=entry.unit, source=source, option=entry.option, used=used)
     return Assumptions(figures=figures, gpus_per_node=cluster.gpus_per_node)

@@ -1,12 +1,17 @@
 """How long a training takes on a number of accelerators: the best layout's step, times the steps, with failures."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from planner.base.errors import InputError, LayoutError
 from planner.base.units import DAY
 from planner.choices.choice import whole
 from planner.scaling.batch import samples_factor
+from planner.scaling.drawn import drawn_wall_s
+from planner.scaling.goodput import waiting_share
 from planner.scaling.loss import loss_at
 from planner.scaling.training import TrainingTime
 from planner.search import Recommendation, recommend
@@ -45,6 +50,23 @@ class TrainingPlan:
     def days(self) -> float:
         """From its start to its end; endless where it fails faster than it restarts."""
         return float(self.run.wall_s[0]) / DAY
+
+    @cached_property
+    def drawn_days(self) -> tuple[float, float] | None:
+        """Days in which half of drawn runs end, and nine in ten; None where none can be drawn."""
+        walls = drawn_wall_s(self.run, self.case.assumptions.reliability)
+        return None if walls is None else (float(np.quantile(walls, 0.5)) / DAY, float(np.quantile(walls, 0.9)) / DAY)
+
+    @cached_property
+    def cheapest_spares(self) -> int:
+        """Spare nodes, up to a thousand, with which the training takes the fewest GPU-hours."""
+        cluster, known = self.case.setup.cluster, self.case.assumptions.reliability
+
+        def cost(spares: int) -> float:
+            waits = float(waiting_share(known.repair_s, self.run.mtbf_s, spares)[0])
+            return (self.gpus + spares * cluster.gpus_per_node) / (1.0 - waits)
+
+        return next((n for n in range(1000) if cost(n) <= cost(n + 1)), 1000)
 
     @property
     def cost_usd(self) -> float:

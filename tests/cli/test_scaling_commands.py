@@ -214,6 +214,24 @@ def test_laws():
     assert said["critical_batch"]["lamy-poirier-2021"]["tokens"] == pytest.approx(3.2e6, rel=0.01)
 
 
+def test_time_with_checkpoints_in_memory_spares_and_stragglers():
+    asked = (*TIME, "--tokens", "1e11", "--batch", "512")
+    slow = ("--straggler-hours", "2000", "--straggler-minutes", "60", "--straggler-slows", "0.3")
+    done = planner(*asked, "--host-copies", "2", "--repair-hours", "200", "--spare-nodes", "1", *slow).stdout
+    for said in (
+        "stops the training for",
+        "a neighbour has it",
+        "it waits for a node",
+        "beside a straggler",
+        "fewest GPU-hours",
+    ):
+        assert said in " ".join(done.split()), said
+    plain = planner(*asked).stdout
+    for said in ("not counted unless given: --host-copies, ", "of 2,000 drawn runs half end within"):
+        assert said in " ".join(plain.split()), said
+    assert not any(line.startswith("--host-copies") for line in plain.splitlines())
+
+
 BAD = [
     ([*TIME, "--tokens", "0"], "tokens is 0"),
     ([*TIME, "--tokens", "nan"], "tokens is nan"),
@@ -226,6 +244,13 @@ BAD = [
     ([*TIME, "--restart-minutes", "-1"], "--restart-minutes is -1"),
     ([*TIME, "--checkpoint-bytes", "0"], "--checkpoint-bytes is 0"),
     ([*TIME, "--storage-gbyte-per-s", "0"], "--storage-gbyte-per-s is 0"),
+    ([*TIME, "--host-copies", "1.5"], "--host-copies is 1.5; allowed: whole, 0 to 2 "),
+    ([*TIME, "--host-copies", "nan"], "--host-copies is nan; allowed: whole, 0 to 2 "),
+    ([*TIME, "--spare-nodes", "inf", "--repair-hours", "1"], "--spare-nodes is inf; allowed: whole, 0 to 1000 "),
+    ([*TIME, "--spare-nodes", "2"], "--spare-nodes is 2, which needs --repair-hours above 0"),
+    ([*TIME, "--copy-gbyte-per-s", "50"], "--copy-gbyte-per-s is 50, which needs --host-copies above 0"),
+    ([*TIME, "--straggler-slows", "0.1"], "--straggler-slows is 0.1, which needs --straggler-hours above 0"),
+    ([*TIME, "--repair-hours", "-1"], "--repair-hours is -1; allowed: 0 to 100000 hours"),
     ([*TIME, "--price", "-1"], "--price is -1; allowed: 0 to 1e+06 USD per GPU-hour (price_usd_per_hour)"),
     ([*TIME, "--power-w", "nan"], "--power-w is nan"),
     ([*TIME, "--site-factor", "0.5"], "--site-factor is 0.5"),

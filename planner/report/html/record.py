@@ -176,6 +176,7 @@ def _curve(curve: Curve, report: PlanReport) -> dict[str, Any]:
         "assumed": [
             [a.option, "not known" if a.value is None else f"{a.value:,.6g}", a.unit, a.source]
             for a in curve.case.assumptions.figures.values()
+            if a.used
         ],
         "here_gpus": report.found.request.gpus,
         "own": None if curve.own is None else taken_by(curve.own) | {"tokens": float(curve.own.tokens[0])},

@@ -1,0 +1,57 @@
+"""Trainings drawn at random: what chance adds to the expected time of `planner.scaling.training`. Many runs at once."""
+
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from planner.base.arrays import Array
+from planner.scaling.goodput import Reliability
+from planner.scaling.training import TrainingTime
+
+MOST = 20_000
+"""Failures, or stragglers, up to which a training is drawn: more spread its time by less than a percent."""
+
+
+def drawn_wall_s(time: TrainingTime, reliability: Reliability, runs: int = 2000, seed: int = 0) -> Array | None:
+    """Wall seconds of drawn runs of the first training; None where it never ends, or `MOST` is not enough.
+
+    A run loses what no checkpoint holds that counts at a failure. A failure during a restart begins it anew, and takes
+    a node too. Each repair lasts as long. A run ends with a checkpoint.
+    """
+    one = [float(x[0]) for x in (time.busy_s, time.interval_s, time.checkpoint_s, time.behind_s, time.restart_s)]
+    busy, tau, stall, behind, restart = one
+    mtbf, wall = float(time.mtbf_s[0]), float(time.wall_s[0])
+    slow_mtbf = reliability.slow_mtbf_s / float(time.gpus[0])
+    if not np.isfinite(wall) or wall / mtbf > MOST or (busy + reliability.slow_s) / slow_mtbf > MOST:
+        return None
+    rng = np.random.default_rng(seed)
+    left = busy + reliability.slow_by * _slow_s(rng, runs, busy, slow_mtbf, reliability.slow_s)
+    if not np.isfinite(mtbf):
+        return np.asarray(left)
+    out, running, clock = np.empty(runs), np.arange(runs), np.zeros(runs)
+    failed = np.full((reliability.spares + 1, runs), -np.inf)  # when the last spares + 1 nodes failed, in turn
+    for k in count():
+        begin = restart if k else 0.0
+        works = rng.exponential(mtbf, len(running)) - begin
+        needs = left + stall * np.ceil(left / tau * (1.0 - 1e-12))
+        ends = works >= needs
+        out[running[ends]] = (clock + begin + needs)[ends]
+        if ends.all():
+            return out
+        left = left - tau * np.floor(np.maximum(works - behind, 0.0) / (tau + stall))
+        clock = clock + begin + works
+        failed[k % len(failed)] = clock
+        clock = np.maximum(clock, failed[(k + 1) % len(failed)] + reliability.repair_s)
+        running, clock, left, failed = running[~ends], clock[~ends], left[~ends], failed[:, ~ends]
+    raise AssertionError
+
+
+def _slow_s(rng: np.random.Generator, runs: int, busy: float, mtbf: float, lasts: float) -> Any:
+    """Seconds of each run's work that it does while a straggler, or several, hold it up for so long."""
+    slow, at, until = np.zeros(runs), np.full(runs, -lasts), np.zeros(runs)
+    while lasts and np.isfinite(mtbf) and (at < busy).any():
+        at = at + rng.exponential(mtbf, runs)
+        slow += np.maximum(np.minimum(at + lasts, busy) - np.maximum(at, until), 0.0)
+        until = np.maximum(until, at + lasts)
+    return slow
