@@ -39,7 +39,7 @@ class Storage:
     neighbour_bytes_per_s: float = np.inf
 
     def host_bytes(self, nodes: Any) -> Array:
-        """Host memory of a node for checkpoints: one; or its own and a neighbour's, each kept until the next is whole."""
+        """A node's host memory for checkpoints: one; or its own and a neighbour's, each until the next is whole."""
         each = np.where((np.asarray(nodes) > 1) & (self.host_copies == 2), 4, min(self.host_copies, 1))
         return np.asarray(each * self.checkpoint_bytes / np.asarray(nodes, dtype=np.float64))
 
