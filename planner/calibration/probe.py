@@ -31,6 +31,12 @@ SLOWER = 0.05
 """A rank whose products take this much longer than the median's is named."""
 RINGS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0}
 """Passes round a ring that a collective takes; gloo's of a reduce-scatter are measured."""
+HOST = {
+    "layer_forward": {"forward": 1.0}, "layer_backward": {"plain": 1.0, "forward": -1.0},
+    "tensor": {"tensor": 0.5, "plain": -0.5}, "sharded": {"sharded": 0.5, "plain": -0.5},
+    "recompute": {"recomputed": 1.0, "plain": -1.0, "forward": -1.0},
+}  # fmt: skip
+"""Of which of a layer's timed passes the host's figures are sums."""
 KERNELS = {"FLASH_ATTENTION": "flash2", "CUDNN_ATTENTION": "flash3"}
 
 
@@ -88,7 +94,7 @@ class Probe(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class ProbedFigure:
-    """A figure of a profile as a probe has it; spread: the standard deviation of the kernels that tell it.
+    """A figure of a profile as a probe has it; spread: the standard deviation of the kernels, or repeats, that tell it.
 
     kernels: how many these are; 0 where none is, and the host's times hold it.
     """
@@ -97,6 +103,11 @@ class ProbedFigure:
     value: float
     spread: float
     kernels: int
+
+    @property
+    def unsteady(self) -> bool:
+        """Its measurements spread by more than itself: it isn't written, and the profile's stands."""
+        return self.spread > self.value
 
 
 def probe_script() -> str:
@@ -126,7 +137,7 @@ def probed_figures(probe: Probe, cluster: Cluster, framework: Framework | None =
         *_memory(probe, cluster), *_links(probe, cluster), *_host(probe, framework),
     ]  # fmt: skip
     for f in found:
-        if f.value > f.figure.high:
+        if f.value > f.figure.high and not f.unsteady:
             raise InputError(
                 f"{f.figure.label} would be {f.value:.3g}, allowed: up to 1; the probe ran on {probe.machine.name}, "
                 f"--cluster {cluster.name} has {cluster.accelerator.name}: name the cluster that it ran on"
@@ -139,7 +150,7 @@ def probed_figures(probe: Probe, cluster: Cluster, framework: Framework | None =
 def probe_profiles(
     found: Sequence[ProbedFigure], probe: Probe, cluster: str, frameworks: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Texts of the profiles with a probe's figures, by path in a folder laid out as `hardware_profiles/`.
+    """Texts of the profiles with a probe's steady figures, by path in a folder laid out as `hardware_profiles/`.
 
     The cluster names the first of the frameworks; a processor keeps the precisions of which the probe timed products.
     """
@@ -155,7 +166,9 @@ def probe_profiles(
         return data
 
     about = f"planner calibrate --probe: {probe.machine.name}, torch {probe.machine.torch}, {date.today().isoformat()}"
-    return fitted_profiles([(f.figure, f.value, f.spread) for f in found], [cluster], frameworks, about, own)
+    return fitted_profiles(
+        [(f.figure, f.value, f.spread) for f in found if not f.unsteady], [cluster], frameworks, about, own
+    )
 
 
 def slow_ranks(probe: Probe) -> list[Row]:
@@ -262,17 +275,18 @@ def _memory(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
 
 def _host(probe: Probe, framework: Framework | None) -> list[ProbedFigure]:
     """Host seconds of a layer's passes; what tensor ranks and sharding add, half to each; what recomputing it adds."""
-    seconds = {r.kind: r.seconds for r in _timed(probe.host)}
-    if framework is None or not seconds:
+    rows = {r.kind: r for r in _timed(probe.host)}
+    if framework is None:
         return []
-    found = {f"host_layer_{kind}_s": seconds[kind] for kind in ("forward", "backward") if kind in seconds}
-    if "plain" in seconds and "forward" in seconds:
-        found["host_layer_backward_s"] = seconds["plain"] - seconds["forward"]
-        for kind in ("tensor", "sharded"):
-            found[f"host_{kind}_s"] = (seconds.get(kind, 0.0) - seconds["plain"]) / 2.0
-        found["host_recompute_s"] = seconds.get("recomputed", 0.0) - seconds["plain"] - seconds["forward"]
-    figures = [(_figure("frameworks", framework.name, f, getattr(framework, f)), s) for f, s in found.items()]
-    return [one for figure, s in figures for one in _probed(figure, np.array([s]))]
+    out = []
+    for name, times in HOST.items():
+        if set(times) <= set(rows):
+            field = f"host_{name}_s"
+            seconds = sum(n * rows[kind].seconds for kind, n in times.items())
+            spread = float(np.hypot.reduce([n * rows[kind].seconds * rows[kind].spread for kind, n in times.items()]))
+            figure = _figure("frameworks", framework.name, field, getattr(framework, field))
+            out += [replace(f, spread=spread) for f in _probed(figure, np.array([seconds]))]
+    return out
 
 
 def _links(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
@@ -320,7 +334,7 @@ def probe_record(found: Sequence[ProbedFigure], probe: Probe) -> dict[str, Any]:
             {
                 "figure": f.figure.label, "profile": f.figure.profile / f.figure.profile_unit,
                 "probe": f.value / f.figure.profile_unit, "spread": f.spread / f.figure.profile_unit,
-                "kernels": f.kernels,
+                "kernels": f.kernels, "unsteady": f.unsteady,
             }
             for f in found
         ],

@@ -43,13 +43,16 @@ def command(
     framework: Annotated[
         str | None, probing("A framework, or TOML file, that gets the host times, beside the cluster's profiles.")
     ] = None,
+    model: Annotated[str | None, probing("A model: what the probe changes in its recommendation.")] = None,
+    gpus: Annotated[int | None, probing("With --model: GPUs to use.", min=1)] = None,
+    global_batch: Annotated[int | None, probing("With --model: sequences per step; else about 4M tokens.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON (docs/json.md).")] = False,
 ) -> None:
     """Make profiles from measured training runs, or from a probe of a node.
 
     Example: planner calibrate --from measured_runs/*.csv --architecture hopper --hold-out dgxc --profile mine
 
-    Example: planner calibrate --probe probe.json --cluster dgx-h100 --profile mine
+    Example: planner calibrate --probe probe.json --cluster dgx-h100 --profile mine --model llama3-8b --gpus 64
 
     Robust least squares within physical bounds, every source alike. Figures that the runs don't tell stay as they are.
     """
@@ -65,7 +68,10 @@ def command(
     if probe is not None:
         if paths:
             raise InputError(f"{paths[0]} stands beside --probe; allowed: --profile FOLDER to write profiles")
-        _probe_to_profiles(probe, cluster, framework, profile, json)
+        if (model is None) != (gpus is None) or (global_batch is not None and model is None):
+            raise InputError(f"{'--gpus' if model else '--model'} is missing; allowed: --model and --gpus together")
+        question = None if model is None else {"model": model, "gpus": gpus, "batch": global_batch}
+        _probe_to_profiles(probe, cluster, framework, profile, question, json)
         return
     if not from_:
         raise InputError(f"nothing says what to make profiles of; allowed: {NEEDS[RUNS]} or {NEEDS[PROBE]}")
@@ -132,8 +138,17 @@ def _show(chosen: Selection, found: Calibration, sets: dict[str, Any]) -> None:
         o.print_view("", report.two_scores_view("Held out of the fit", sets["held_before"], sets["held_after"]))
 
 
-def _probe_to_profiles(path: Path, cluster: str | None, framework: str | None, folder: Path | None, json: bool) -> None:
-    """Say how a probe's figures differ from the profile's, and write the profiles where a folder is given."""
+def _probe_to_profiles(
+    path: Path, cluster: str | None, framework: str | None, folder: Path | None, question: dict[str, Any] | None,
+    json: bool,
+) -> None:  # fmt: skip
+    """Say how a probe's figures differ from the profile's, and write the profiles where a folder is given.
+
+    question: whose answer is compared: model, GPUs and batch.
+    """
+    from tempfile import TemporaryDirectory
+
+    from planner.api.probed import probe_changes
     from planner.calibration.probe import probe_profiles, probe_record, probed_figures, read_probe
     from planner.calibration.profile_files import check_folder, write_profiles
     from planner.hardware import load_cluster, load_framework
@@ -148,10 +163,16 @@ def _probe_to_profiles(path: Path, cluster: str | None, framework: str | None, f
     record = probe_record(found, probe)
     texts = probe_profiles(found, probe, cluster, [framework] if framework else [])
     written = [] if folder is None else write_profiles(folder, texts)
+    changes = None
+    if question is not None:
+        with TemporaryDirectory() as other, o.working("searching by both"):
+            probed = next(p for p in written or write_profiles(Path(other), texts) if p.parent.name == "clusters")
+            changes = probe_changes(cluster=cluster, probed=str(probed), framework=framework, **question)
     if json:
-        o.print_json(record | {"files": [str(file) for file in written]})
+        o.print_json(record | {"files": [str(file) for file in written]} | (changes.record if changes else {}))
         return
     o.print_view(*_probe_view(record, cluster))
+    o.print_view(*(["", changes.view] if changes else ["To see what that changes: add --model MODEL --gpus GPUS"]))
     o.print_view(*(one_line(f"wrote {file}") for file in written))
     for own in (path for path in written if path.parent.name == "clusters"):
         made = load_cluster(str(own))
@@ -174,7 +195,12 @@ def _probe_view(record: dict[str, Any], cluster: str) -> list[Any]:
         )  # fmt: skip
     machine = record["machine"]
     lines: list[Any] = [f"{machine['name']}, torch {machine['torch']}, beside the profile of {cluster}", table]
-    wide = [row["figure"] for row in record["figures"] if row["spread"] > WIDE * row["probe"]]
+    lines += [
+        f"{row['figure']}: its measurements spread by {row['spread'] / row['probe']:.0%}, so the profile's stands"
+        for row in record["figures"]
+        if row["unsteady"]
+    ]
+    wide = [row["figure"] for row in record["figures"] if WIDE * row["probe"] < row["spread"] and not row["unsteady"]]
     if wide:
         lines.append(f"Kernels differ by over {WIDE:.0%} in {', '.join(wide)}: was the machine busy, or its clock low?")
     lines += [

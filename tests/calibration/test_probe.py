@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 
 from planner.base.errors import FileFormatError, InputError
-from planner.calibration.probe import hidden_share, probe_script, probed_figures, read_probe, slow_ranks
+from planner.calibration.probe import hidden_share, probe_profiles, probe_script, probed_figures, read_probe, slow_ranks
 from planner.cli.calibrate import _probe_view
 from planner.costs.kernels.attention import FLASH_BLOCK
 from planner.costs.kernels.device import Device, matmul_s
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Precision
 from planner.report.plain_table import html_of
+from planner.search import default_attention
 from tests.commands import planner
 from tests.hang import HANG_S
 
@@ -93,6 +94,55 @@ def test_profiles_of_a_probe_are_taken_by_other_commands(tmp_path: Path) -> None
     assert 1.1 < probed["step_time_s"] / shipped["step_time_s"] < SLOWER + 0.01
 
 
+def test_a_figure_that_spreads_by_more_than_itself_is_not_written(tmp_path: Path) -> None:
+    copies = [{"kind": "copy", "bytes": 2**31, "seconds": s} for s in (1e-3, 1.0, 2.0)]
+    found = probed_figures(probe := read_probe(written(tmp_path, memory=copies)), load_cluster("dgx-h100"))
+    assert [f.figure.field for f in found if f.unsteady] == ["memory_fraction"]
+    text = probe_profiles(found, probe, "dgx-h100")["efficiency/hopper.toml"]
+    shipped = load_cluster("dgx-h100").accelerator.efficiency.memory_fraction
+    assert f"memory_fraction = {{ value = {shipped}," in text
+    passes = [{"kind": k, "seconds": s, "spread": 0.5} for k, s in (("plain", 9e-4), ("forward", 3e-4))]
+    steady = probed_figures(
+        read_probe(written(tmp_path, host=passes)), load_cluster("dgx-h100"), load_framework("fsdp")
+    )
+    spreads = {f.figure.field: f.spread for f in steady if f.figure.folder == "frameworks"}
+    assert spreads["host_layer_forward_s"] == pytest.approx(1.5e-4)
+    assert spreads["host_layer_backward_s"] == pytest.approx(np.hypot(4.5e-4, 1.5e-4))
+
+
+def test_a_question_is_answered_by_the_profile_and_by_the_probe(tmp_path: Path) -> None:
+    slow = [row | {"seconds": 100 * row["seconds"]} for row in made()["collectives"]]
+    options = ["calibrate", "--probe", str(written(tmp_path, collectives=slow)), "--cluster", "dgx-h100"]
+    question = ["--model", "gpt3-6.7b", "--gpus", "8", "--global-batch", "64"]
+    record = json.loads(planner(*options, *question, "--json").stdout)
+    before, after = record["by_profile"], record["by_probe"]
+    assert before["step_time_s"][0] <= after["step_time_s"][0]
+    assert after["step_time_s"][1] < before["step_time_s"][1]
+    assert record["files"] == []
+    done = planner(*options, *question, "--profile", str(tmp_path / "m"))
+    saved = 1 - after["step_time_s"][1] / before["step_time_s"][1]
+    assert f"{saved:.1%} less time than the profile's choice" in " ".join(done.stdout.split())
+    searched = planner(
+        "recommend", "gpt3-6.7b", "--cluster", str(tmp_path / "m" / "clusters" / "dgx-h100.toml"), "--gpus", "8",
+        "--global-batch", "64", "--json",
+    )  # fmt: skip
+    assert json.loads(searched.stdout)["best"][0]["layout"] == after["layout"]
+    assert "To see what that changes: add --model MODEL --gpus GPUS" in planner(*options).stdout
+    refused = planner(*options, "--gpus", "8")
+    assert (refused.returncode, "--model is missing" in refused.stderr) == (2, True)
+
+
+def test_a_processor_s_attention_stays_the_one_that_was_measured(tmp_path: Path) -> None:
+    """PyTorch has one kernel there; a slower one than the profile's had made another look faster."""
+    machine = {"device": "cpu", "name": "x86_64", "torch": "2", "threads": 1}
+    row = {"kernel": "FLASH_ATTENTION", "precision": "fp32", "heads": 4, "width": 64, "length": 512, "seconds": 1e-2}
+    rows = [row | {"kind": kind} for kind in ("forward", "backward")]
+    probe = written(tmp_path, machine=machine, products=[], attention=rows, memory=[], collectives=[])
+    options = ["--cluster", "workstation-cpu", "--profile", str(tmp_path / "m")]
+    assert planner("calibrate", "--probe", str(probe), *options).returncode == 0
+    assert default_attention(load_cluster(str(tmp_path / "m" / "clusters" / "workstation-cpu.toml"))).name == "FLASH2"
+
+
 def test_a_probe_of_a_faster_machine_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"allowed: up to 1; the probe ran on NVIDIA H100, --cluster selene has a100"):
         probed_figures(read_probe(written(tmp_path)), load_cluster("selene"))
@@ -118,12 +168,14 @@ def test_a_plan_is_no_probe_and_is_told_so(tmp_path: Path) -> None:
 
 def test_figures_whose_kernels_differ_much_are_named() -> None:
     def row(name: str, spread: float) -> dict[str, Any]:
-        return {"figure": name, "profile": 0.5, "probe": 0.5, "spread": spread, "kernels": 9}
+        return {
+            "figure": name, "profile": 0.5, "probe": 0.5, "spread": spread, "kernels": 9, "unsteady": spread > 0.5
+        }  # fmt: skip
 
     machine = {"name": "a GPU", "torch": "2"}
     record = {
         "machine": machine,
-        "figures": [row("calm", 0.05), row("wild", 0.2)],
+        "figures": [row("calm", 0.05), row("wild", 0.2), row("lost", 0.7)],
         "slow_ranks": [],
         "hidden_share": None,
     }
@@ -132,7 +184,10 @@ def test_figures_whose_kernels_differ_much_are_named() -> None:
     told = html_of(_probe_view(record | {"figures": [untold]}, "dgx-h100")[1])
     assert "with the host" in told
     assert told.count("0.5") == 1  # the profile's alone
-    assert said[1:] == ["Kernels differ by over 20% in wild: was the machine busy, or its clock low?"]
+    assert said[1:] == [
+        "lost: its measurements spread by 140%, so the profile's stands",
+        "Kernels differ by over 20% in wild: was the machine busy, or its clock low?",
+    ]
 
 
 def test_an_empty_probe_and_missing_options_are_refused(tmp_path: Path) -> None:
