@@ -45,6 +45,7 @@ WAYS: dict[str, list[dict[str, Any]]] = {
     "vocabulary": [x for x in SCHEDULED if SCHEDULES[x["schedule"]].barriers],
     "context": [
         {"cp": 2}, {"cp": 4}, {"cp": 2, "zigzag": False}, {"cp": 2, "ulysses": 2}, {"cp": 4, "ulysses": 2},
+        {"cp": 4, "inner_ring": 2},
         {"cp": 2, "gathered_keys": True},
     ],
     "experts": [

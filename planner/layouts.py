@@ -58,6 +58,8 @@ class Layouts:
     dp*tp*pp*cp accelerators, expert parallelism lives inside tp*dp*cp.
     ulysses: context ranks, neighbours, that exchange heads for tokens in all-to-alls (DeepSpeed-Ulysses, Jacobs et al.
     2023, arXiv 2309.14509); keys and values pass around a ring of the cp / ulysses others: 1 a ring alone, cp none.
+    inner_ring: of those, neighbours that pass keys and values around a ring of their own while they go on to the next
+    such ring too (double ring attention, Gu et al. 2024, arXiv 2406.18485); 1 one ring of all.
     etp: tensor ranks over which an expert is cut: tp, and ep within dp*cp; or 1, whole experts on a rank, and ep may
     take tensor ranks in (parallel folding, Liu et al. 2025, arXiv 2504.14960). tp in a dense model.
     micro_batch: sequences per micro-batch and replica; global_batch: sequences per optimizer step.
@@ -83,6 +85,7 @@ class Layouts:
     pp: Ints
     cp: Ints
     ulysses: Ints
+    inner_ring: Ints
     ep: Ints
     etp: Ints
     virtual_stages: Ints

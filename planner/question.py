@@ -179,8 +179,8 @@ def what_is_fixed(*, allow_offload: bool = False, allow_async: bool = False, **c
 def as_it_has(setup: Setup, choices: Mapping[str, Any]) -> dict[str, Any]:
     """The choices; where nothing is said, norms are the framework's own and CUDA graphs as usual on such GPUs.
 
-    Raises InputError for parameters in host memory if the framework doesn't put them there by themselves, and for CUDA
-    graphs if it has none.
+    Raises InputError for parameters in host memory if the framework doesn't put them there by themselves, for rings in
+    a ring if it gathers keys, and for CUDA graphs if it has none.
     """
     framework = setup.framework
     if choices.get("offload_parameters") not in (None, False) and not framework.offloads_parameters:
@@ -188,6 +188,9 @@ def as_it_has(setup: Setup, choices: Mapping[str, Any]) -> dict[str, Any]:
             f"offload_parameters is on; allowed: off with {framework.name}, which moves them with the optimizer's "
             "state or not at all; DeepSpeed moves them alone"
         )
+    inner = choices.get("inner_ring")
+    if inner not in (None, 1) and (framework.gathered_context or framework.sdpa_context):
+        raise InputError(f"inner_ring is {inner}; allowed: 1 with {framework.name}, whose context ranks gather keys")
     if choices.get("cuda_graphs") and not framework.captures_graphs:
         raise InputError(f"cuda_graphs is on; allowed: off with {framework.name}, which replays no layers")
     usual = framework.captures_graphs and setup.cluster.accelerator.efficiency.name in GRAPHS_BY_DEFAULT

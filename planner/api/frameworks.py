@@ -75,7 +75,7 @@ def held_request(setup: Setup, base: str | None = None, **question: Any) -> tupl
     Raises LayoutError if the framework can run none of the model, or nothing of what the user has settled.
     """
     from planner.exporters.plan_export import TARGETS, get_target
-    from planner.exporters.target import family
+    from planner.exporters.target import allowed, family
 
     if setup.export is None:
         setup, request = search_request(setup, **question)
@@ -90,4 +90,5 @@ def held_request(setup: Setup, base: str | None = None, **question: Any) -> tupl
     target.check_training(CHOICES["train"].plain(request.fixed.train))
     target.check_shared(request.fixed.shared)
     target.check_gpus(setup.cluster, request.gpus)
-    return setup, replace(request, fixed=target.of_model(target.only(request.fixed), setup.model))
+    fixed = allowed(request.fixed, target.title, inner_ring=(1,))
+    return setup, replace(request, fixed=target.of_model(target.only(fixed), setup.model))

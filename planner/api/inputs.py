@@ -47,6 +47,7 @@ class LayoutChoices(SharedChoices, total=False):
     pp: int
     cp: int
     ulysses: int
+    inner_ring: int
     ep: int
     etp: int | None
     micro_batch: int
@@ -73,6 +74,7 @@ class SearchChoices(SharedChoices, total=False):
     dp: Numbers
     cp: Numbers
     ulysses: Numbers
+    inner_ring: Numbers
     ep: Numbers
     etp: Numbers
     micro_batch: Numbers

@@ -22,6 +22,8 @@ CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
     Choice("cp", int, 1, "Context-parallel ranks.", "cp", tie=3, apart=True),
     Choice("ulysses", int, 1, "Context ranks that exchange heads for tokens (Ulysses); a ring joins the rest.",
            "ulysses", tie=16, axis=6, tried=(1,)),
+    Choice("inner_ring", int, 1, "Context ranks of an inner ring, neighbours; an outer ring joins such rings "
+           "(LoongTrain). 1: one ring of all.", "inner ring", tie=20, axis=6, tried=(1,)),
     Choice("ep", int, 1, "Expert-parallel ranks, inside dp x cp, or with whole experts tp x dp x cp.", "ep", tie=4,
            apart=True),
     Choice("etp", int, 1, "Tensor ranks over which an expert is cut: tp, or 1.", "etp", tie=5,

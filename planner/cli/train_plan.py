@@ -171,8 +171,9 @@ def _task(model: Transformer, row: dict[str, Any], schedule: Schedule, pipe: Pip
         shape = replace(shape, tied=False)  # ranks update on their own: they can't share the embedding
     return Task(
         model=shape, rows=order.rows(), micro_batches=pipe.m, dp=row["dp"], tp=row["tp"], cp=row["cp"],
-        ulysses=row["ulysses"], ep=row["ep"], picks=row["dispatcher"] == "ppmoe", zero=row["zero"],
-        dp_replicate=row["dp_replicate"], recompute=choice(Recompute, row["recompute"]),
+        ulysses=row["ulysses"], inner_ring=row["inner_ring"], ep=row["ep"], zero=row["zero"],
+        picks=row["dispatcher"] == "ppmoe", dp_replicate=row["dp_replicate"],
+        recompute=choice(Recompute, row["recompute"]),
         recompute_layers=row["recompute_layers"], sequence_parallel=row["sequence_parallel"],
         bounds=tuple(shape.seq_len * i // pipe.k for i in range(pipe.k + 1)),
         dtype=np.dtype(PRECISIONS[choices.precision]), seed=choices.seed,

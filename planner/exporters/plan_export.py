@@ -88,6 +88,7 @@ def export_plan(
         raise nearest.refuse("dispatcher", "sends tokens to their experts", "recommend with another --dispatcher")
     if not target.offloads_parameters:
         nearest.change("offload_parameters", False, "no setting moves them alone")
+    nearest.change("inner_ring", 1, "its context ranks have one ring")
     if not setup.framework.captures_graphs:
         nearest.change("cuda_graphs", False, "its layers are not replayed")
     target.adapt(nearest)

@@ -29,7 +29,8 @@ section 4.2.2)."""
 HALF_WAITS = 0.5
 """With sequence parallelism one of the two backward collectives, the gather of the output's gradient, is waited for."""
 RING_SHOWS = 0.1
-"""The least share of a context ring's transfers that shows. Assumed: no source states it."""
+"""The least that shows of a context ring's transfers, over what a gather of the same by all NICs would take. Assumed:
+no source states it."""
 
 
 @record
@@ -80,8 +81,8 @@ def layer_time(case: Case, cost: LayerCost, t: Traffic) -> LayerTime:
     if not framework.gathered_context and not (framework.sdpa_context and framework.compiled_layers):
         # PyTorch's gather is waited for after the first part of the sequence.
         parts = layouts.cp / layouts.ulysses if framework.sdpa_context else 1.0
-        context_f = np.maximum(context_f - cost.forward_attention_s / parts, RING_SHOWS * context_f)
-        context_b = np.maximum(context_b - cost.backward_attention_s, RING_SHOWS * context_b)
+        context_f = np.maximum(context_f - cost.forward_attention_s / parts, RING_SHOWS * t.context_gather_forward_s)
+        context_b = np.maximum(context_b - cost.backward_attention_s, RING_SHOWS * t.context_gather_backward_s)
     context_f, context_b = context_f + t.exchange_forward_s, context_b + t.exchange_backward_s
     forward, backward = cost.forward_s + tensor_f + context_f, cost.backward_s + tensor_b + context_b
     # Another micro-batch's passes run beside the experts' all-to-alls, where the framework interleaves two.

@@ -181,6 +181,9 @@ def _sequence_rules(model: Transformer, x: Layouts) -> Table:
         ("ulysses must divide cp and the key-value heads of a tensor rank",
          (x.cp % np.maximum(x.ulysses, 1) != 0)
          | ((x.ulysses > 1) & (np.maximum(kv, x.tp) % np.maximum(x.ulysses * x.tp, 1) != 0))),
+        ("inner_ring must divide cp / ulysses, and be less: an outer ring joins several inner ones",
+         (x.inner_ring > 1)
+         & ((x.cp % np.maximum(x.ulysses * x.inner_ring, 1) != 0) | (x.cp <= x.ulysses * x.inner_ring))),
         ("sequence slices exclude context parallelism", (x.sequence_slices > 1) & (x.cp > 1)),
         ("sequence slices must divide the sequence, in multiples of tp with sequence parallelism",
          (x.sequence_slices > 1)

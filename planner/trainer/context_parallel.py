@@ -7,13 +7,15 @@ there are c, and rank r has chunk r.
 `ulysses` neighbours exchange heads for tokens in an all-to-all: each then has all of their tokens for its part of the
 heads (Jacobs et al. 2023, arXiv 2309.14509). Across the c / ulysses groups of such neighbours keys and values pass
 around a ring (Liu et al. 2023, arXiv 2310.01889), or are gathered whole (Llama 3, arXiv 2407.21783, section 3.3.2).
-Ring and Ulysses at once are USP (Fang and Zhao 2024, arXiv 2405.07719).
+Ring and Ulysses at once are USP (Fang and Zhao 2024, arXiv 2405.07719). A ring may be one of rings: neighbours pass
+keys and values around an inner ring, and each sends its own on to its like in the next one meanwhile (double ring
+attention, Gu et al. 2024, arXiv 2406.18485).
 
 Shapes: b sequences, g key and value heads, r query heads per key head, s tokens of this rank, d head size. Inside the
 exchange g is a part of the heads and s the tokens of all neighbours.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +24,8 @@ from planner.trainer.attention import attend, attend_gradient
 from planner.trainer.communicator import Communicator, RankGroup
 
 HEADS, TOKENS = 1, -2  # axes
-KEYS, VALUES, KEY_GRADIENTS, VALUE_GRADIENTS = range(4)  # tags
+KEYS, GRADIENTS = 0, 2  # tags, of values one more
+Turn = tuple[int, Array, Array, Sequence[Array]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +34,8 @@ class Context:
 
     neighbours: the ranks that exchange heads for tokens; ring: those across which keys and values travel, one of each
     group of neighbours; both in order, and of one rank where nothing is shared. member, place: this rank's index in
-    them. gathered: keys and values are gathered, not passed around. zigzag: the order of the chunks.
+    them. inner: places of an inner ring, beside each other. gathered: keys and values are gathered, not passed around.
+    zigzag: the order of the chunks.
     """
 
     xp: Any
@@ -40,6 +44,7 @@ class Context:
     ring: RankGroup
     member: int
     place: int
+    inner: int = 1
     gathered: bool = False
     zigzag: bool = True
 
@@ -73,7 +78,7 @@ class Context:
             return attend(self.xp, q_bgrsd, k_bgtd, v_bgtd)
         out = self.xp.zeros_like(q_bgrsd)
         log = wide(self.xp.full((*q_bgrsd.shape[:-1], 1), -self.xp.inf, dtype=q_bgrsd.dtype))
-        for source, k, v in self._around(k_bgtd, v_bgtd):
+        for source, k, v, _ in self._around(k_bgtd, v_bgtd, ()):
             for rows, keys, same in self._pairs(source, q_bgrsd.shape[TOKENS]):
                 parts = attend(self.xp, q_bgrsd[..., rows, :], k[..., keys, :], v[..., keys, :], causal=same)
                 self._merge(out[..., rows, :], log[..., rows, :], *parts)
@@ -86,63 +91,74 @@ class Context:
         if self.size == 1:
             return attend_gradient(self.xp, dout, q, k, v, out, log, dk, dv)
         dq = self.xp.zeros_like(q)
-        travelling: list[Array] = []
-        for source, k_now, v_now in self._around(k, v):
-            came = [] if self.gathered or source == self.place else self._received(travelling)
-            grads = came or [self.xp.zeros_like(k_now), self.xp.zeros_like(v_now)]
+        for source, k_now, v_now, grads in self._around(k, v, (dk, dv)):
             for rows, keys, same in self._pairs(source, q.shape[TOKENS]):
                 dq[..., rows, :] += attend_gradient(
                     self.xp, dout[..., rows, :], q[..., rows, :], k_now[..., keys, :], v_now[..., keys, :],
                     out[..., rows, :], log[..., rows, :], grads[0][..., keys, :], grads[1][..., keys, :], causal=same,
                 )  # fmt: skip
-            if self.gathered:
-                travelling += grads
-            elif source == self.place:
-                dk += grads[0]
-                dv += grads[1]
-            else:
-                self._send(grads[0], KEY_GRADIENTS)
-                self._send(grads[1], VALUE_GRADIENTS)
-                travelling = grads  # the next turn's have their shapes
-        self._bring_home(travelling, dk, dv)
         return dq
 
-    def _bring_home(self, travelling: list[Array], dk: Array, dv: Array) -> None:
-        """Add what the other ranks found of the gradients by this rank's keys and values."""
-        if self.gathered:
-            for here, parts in ((dk, travelling[0::2]), (dv, travelling[1::2])):
-                whole = self.xp.concatenate(parts, axis=here.ndim + TOKENS)
-                here += self.communicator.reduce_scatter(whole, self.ring, here.ndim + TOKENS)
-        elif home := self._received(travelling):
-            dk += home[0]
-            dv += home[1]
+    def _around(self, k: Array, v: Array, grads: Sequence[Array]) -> Iterator[Turn]:
+        """The keys and values of every place of the ring, with the place: in order if gathered, else own first.
 
-    def _around(self, k: Array, v: Array) -> Iterator[tuple[int, Array, Array]]:
-        """The keys and values of every place of the ring, with the place: in order if gathered, else own first."""
-        n, axis = len(self.ring), k.ndim + TOKENS
-        if self.gathered:
-            keys, values = (self.communicator.all_gather(x, self.ring, axis) for x in (k, v))
-            yield from zip(
-                range(n), self.xp.split(keys, n, axis=axis), self.xp.split(values, n, axis=axis), strict=True
-            )
+        grads: where the gradients by this rank's own add up; each turn has the arrays for its keys and values. Of
+        gathered keys they are summed at the end, else they travel along.
+        """
+        if not self.gathered:
+            levels = ((len(self.ring) // self.inner, self.inner), (self.inner, 1))
+            yield from self._turns(levels, self.place, k, v, grads)
             return
-        for turn in range(n):
-            if turn + 1 < n:
-                self._send(k, KEYS)
-                self._send(v, VALUES)
-            yield (self.place - turn) % n, k, v
-            if turn + 1 < n:
-                k, v = self._receive(k, KEYS), self._receive(v, VALUES)
+        n, axis = len(self.ring), k.ndim + TOKENS
+        whole = [self.communicator.all_gather(x, self.ring, axis) for x in (k, v)]
+        sums = [self.xp.zeros_like(x) for x, _ in zip(whole, grads, strict=False)]
+        keys, values, *parts = (self.xp.split(x, n, axis=axis) for x in (*whole, *sums))
+        for place in range(n):
+            yield place, keys[place], values[place], [part[place] for part in parts]
+        for here, x in zip(grads, sums, strict=True):
+            here += self.communicator.reduce_scatter(x, self.ring, axis)
 
-    def _received(self, like: list[Array]) -> list[Array]:
-        """Gradients from the rank before, where any were sent."""
-        return [self._receive(x, KEY_GRADIENTS + i) for i, x in enumerate(like)]
+    def _turns(self, levels: Sequence[Any], source: int, k: Array, v: Array, grads: Sequence[Array]) -> Iterator[Turn]:
+        """The turns of a ring, and within each those of the rings inside it: levels, of (ranks, places apart).
 
-    def _send(self, x: Array, tag: int) -> None:
-        self.communicator.send(x, self.ring.ranks[(self.place + 1) % len(self.ring)], tag, "cp")
+        A ring's transfer runs beside a whole turn of those inside it. Gradients follow the keys that they are of: at
+        the end of a turn this rank's part is added to what came, and at the end of all its own come home.
+        """
+        if not levels:
+            yield source, k, v, grads
+            return
+        size, apart = levels[0]
+        after, before = (self._along(self.place, size, apart, step) for step in (1, -1))
+        for turn in range(size):
+            if turn + 1 < size:
+                self._send((k, v), after, KEYS)
+            here = [self.xp.zeros_like(x) for x in grads] if turn else grads
+            yield from self._turns(levels[1:], self._along(source, size, apart, -turn), k, v, here)
+            if turn > 1:
+                self._add(here, before)
+            if turn:
+                self._send(here, after, GRADIENTS)
+            if turn + 1 < size:
+                k, v = self._receive((k, v), before, KEYS)
+        if size > 1:
+            self._add(grads, before)
 
-    def _receive(self, like: Array, tag: int) -> Array:
-        return self.communicator.recv(self.ring.ranks[self.place - 1], tag, like.shape, like.dtype)
+    def _along(self, place: int, size: int, apart: int, steps: int) -> int:
+        """The place so many steps further along a ring of so many ranks, that lie so far apart."""
+        at = place // apart % size
+        return place + ((at + steps) % size - at) * apart
+
+    def _send(self, arrays: Sequence[Array], place: int, tag: int) -> None:
+        for i, x in enumerate(arrays):
+            self.communicator.send(x, self.ring.ranks[place], tag + i, "cp")
+
+    def _receive(self, like: Sequence[Array], place: int, tag: int) -> list[Array]:
+        source = self.ring.ranks[place]
+        return [self.communicator.recv(source, tag + i, x.shape, x.dtype) for i, x in enumerate(like)]
+
+    def _add(self, sums: Sequence[Array], place: int) -> None:
+        for here, x in zip(sums, self._receive(sums, place, GRADIENTS), strict=True):
+            here += x
 
     @property
     def _num_chunks(self) -> int:

@@ -20,11 +20,11 @@ class Task:
 
     rows: the schedule, one row of operations a pipeline rank; layers_per_stage: by default an even split.
     bounds: where sequence slices start, and the end; by default one slice. micro_batches: per replica and step.
-    dp_replicate: copies of what `zero` shards over the data ranks. cp, ulysses, gathered_keys, zigzag: how tokens of a
-    sequence lie on ranks, and how attention brings them together (`planner.trainer.context_parallel`). ep: neighbours
-    among tensor and data ranks that share a layer's experts, each whole; picks: tensor ranks, which then have the same
-    tokens, pick those of their experts (PPMoE); balance: weight of the loss that balances
-    them. capacity_factor: copies of a rank's tokens that an expert takes, over the mean; 0 all.
+    dp_replicate: copies of what `zero` shards over the data ranks. cp, ulysses, inner_ring, gathered_keys, zigzag: how
+    tokens of a sequence lie on ranks, and how attention brings them together (`planner.trainer.context_parallel`). ep:
+    neighbours among tensor and data ranks that share a layer's experts, each whole; picks: tensor ranks, which then
+    have the same tokens, pick those of their experts (PPMoE); balance: weight of the loss that balances them.
+    capacity_factor: copies of a rank's tokens that an expert takes, over the mean; 0 all.
     recompute_layers: of each stage, its first ones, that `recompute` is of; 0 all.
     dtype: of the layers' arithmetic; 16-bit ones keep parameters, gradients and optimizer state in 32 bits, and scale
     the loss. layer_at_a_time: of the schedule; sharded parameters are then gathered once for micro-batches in a row.
@@ -40,6 +40,7 @@ class Task:
     tp: int = 1
     cp: int = 1
     ulysses: int = 1
+    inner_ring: int = 1
     gathered_keys: bool = False
     ep: int = 1
     picks: bool = False
@@ -153,6 +154,11 @@ def _context(task: Task) -> Rules:
     yield (
         ulysses < 1 or cp % ulysses or heads % ulysses,
         f"ulysses is {ulysses}; allowed: a divisor of cp {cp} and of the {heads} key-value heads of a tensor rank",
+    )
+    inner, ring = task.inner_ring, cp // ulysses
+    yield (
+        inner < 1 or (inner > 1 and (ring % inner or inner == ring or task.gathered_keys)),
+        f"inner_ring is {inner}; allowed: 1, or a divisor of cp / ulysses {ring} below it where keys are not gathered",
     )
 
 

@@ -51,8 +51,8 @@ def _setting(communicator: Communicator, task: Task, mesh: Mesh) -> Setting:
         xp=communicator.xp, dtype=task.dtype, model=task.model, region=region, recompute=task.recompute,
         context=Context(
             xp=communicator.xp, communicator=communicator, neighbours=mesh.neighbours, ring=mesh.ring,
-            member=mesh.c % task.ulysses, place=mesh.c // task.ulysses, gathered=task.gathered_keys,
-            zigzag=task.zigzag,
+            member=mesh.c % task.ulysses, place=mesh.c // task.ulysses, inner=task.inner_ring,
+            gathered=task.gathered_keys, zigzag=task.zigzag,
         ),
         experts=ExpertRanks(
             xp=communicator.xp, communicator=communicator,

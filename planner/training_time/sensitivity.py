@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.costs.network.collectives import groups, hop
+from planner.costs.network.collectives import by_sends, groups, hop
 from planner.costs.network.data_parallel import gathered_twice
 from planner.hardware import Accelerator, Cluster
 from planner.hardware.machines import UNLIMITED
@@ -227,6 +227,8 @@ def network_operations(setup: Setup, layouts: Layouts) -> tuple[NetworkOperation
     time = estimate_all(setup, layouts).time
     between = hop(cluster, layouts)
     link = {name: (g.ranks > g.local, float(g.bandwidth_bytes_per_s[0])) for name, g in by.items()}
+    if not (setup.framework.gathered_context or setup.framework.sdpa_context):
+        link["context"] = (link["context"][0], float(by_sends(by["context"]).bandwidth_bytes_per_s[0]))
     if x.dp_replicate[0] > 1:  # of what goes inside a copy and then over all, the latter takes the slower link
         link["data"] = link["replica"]
     link["pipeline"] = (between.crosses, float(between.bandwidth_bytes_per_s[0]))

@@ -12,9 +12,10 @@ from typing import Any
 from planner.layouts import Dispatcher, GradDtype, OptimizerKind, Precision, Recompute
 
 CHOICES = (
-    "dp", "tp", "pp", "cp", "ep", "etp", "ulysses", "sequence_slices", "micro_batch", "zero", "dp_replicate",
-    "sequence_parallel", "recompute", "precision", "expert_imbalance", "capacity_factor", "optimizer", "grad_dtype",
-    "grad_reduce_dtype", "train", "offload_optimizer", "offload_fraction", "offload_parameters",
+    "dp", "tp", "pp", "cp", "ep", "etp", "ulysses", "inner_ring", "sequence_slices", "micro_batch", "zero",
+    "dp_replicate", "sequence_parallel", "recompute", "precision", "expert_imbalance", "capacity_factor",
+    "optimizer", "grad_dtype", "grad_reduce_dtype", "train", "offload_optimizer", "offload_fraction",
+    "offload_parameters",
 )  # fmt: skip
 
 
@@ -108,6 +109,13 @@ class Ring:
         slower = self.outside_send / self.outside_shift
         return self.sends(0.0, size * slower) if self.ranks > self.local else self.sends(size * self.links, 0.0)
 
+    def around(self, size: float) -> float:
+        """Parts sent on from one to the next: of a node one member at a time sends to another node, by its own NIC."""
+        if self.ranks == self.local:
+            return self.gather(size)
+        slowest = min(self.inside, self.outside_shift)
+        return size * (self.ranks - 1) / self.ranks / slowest + self.start_s + self.ring_s
+
     def dispatch(self, size: float, ranks: float, nodes: float, kernel: float) -> float:
         inside, outside = size * ranks * (self.local - 1) / self.local, size * nodes * (self.nodes - 1) / self.nodes
         alone = size * ranks / kernel if self.nodes == 1 and self.ranks > 1 else 0.0
@@ -121,6 +129,8 @@ def rings(cluster: Any, startup_s: float, x: Any) -> dict[str, Ring]:
     replicas = max(x.tp * x.dp * x.cp // (expert * copies), 1)
     sizes = {
         "tensor": (x.tp, 1), "ulysses": (x.ulysses, x.tp), "context": (max(x.cp // x.ulysses, 1), x.tp * x.ulysses),
+        "inner": (x.inner_ring, x.tp * x.ulysses),
+        "outer": (x.cp // (x.ulysses * x.inner_ring), x.tp * x.ulysses * x.inner_ring),
         "data": (shards, x.tp), "replica": (copies, x.tp * shards), "expert": (x.ep, x.etp),
         "expert_data": (replicas, expert), "expert_replica": (copies, expert * replicas),
     }  # fmt: skip
@@ -205,14 +215,21 @@ class Told:
         rate = chip.memory_bandwidth_bytes_per_s * chip.efficiency.memory_fraction
         return float(size / rate + chip.efficiency.kernel_latency_s)
 
-    def context(self) -> tuple[float, float]:
-        """Keys and values around the ring."""
-        x, m, f, ring = self.x, self.m, self.f, self.by["context"]
+    def context(self, gathers: bool = False) -> tuple[float, float]:
+        """Keys and values around the ring; gathers: in a collective instead."""
+        x, m, f = self.x, self.m, self.f
+        ring, inner, outer = (self.by[name] for name in ("context", "inner", "outer"))
         torch = f.sdpa_context
         heads = m.num_heads if self.latent else max(m.num_heads if torch else m.num_kv_heads, x.tp)
         channels = m.head_dim + (m.v_head_dim if self.latent else m.head_dim)
         elements = x.micro_batch * m.seq_len * heads * channels / x.tp / x.ulysses
-        once = self.part.attention * ring.gather(elements * self.e)
+        size = elements * self.e
+        if torch or f.gathered_context or gathers:
+            once = ring.gather(size)
+        else:
+            turns = outer.ranks * inner.around(size / outer.ranks)
+            once = max(turns, outer.around(size / inner.ranks))
+        once *= self.part.attention
         again = self.full or self.some
         if torch:
             times = 2 if again and not self.by_operation else 1

@@ -65,9 +65,11 @@ def drawn_layout(rng):
         return values[int(rng.integers(len(values)))]
 
     tp, dp, cp = pick(1, 1, 2, 4), pick(1, 2, 4, 8), pick(1, 1, 2, 4)
+    ulysses = pick(1, cp)
     return {
         "tp": tp, "dp": dp, "cp": cp, "pp": pick(1, 1, 2, 3), "ep": pick(1, 2, 4, 8), "etp": pick(tp, 1),
-        "ulysses": pick(1, cp), "sequence_slices": pick(1, 1, 2), "micro_batch": pick(1, 3), "global_batch": 6 * dp,
+        "ulysses": ulysses, "inner_ring": pick(1, 2) if cp == 4 and ulysses == 1 else 1,
+        "sequence_slices": pick(1, 1, 2), "micro_batch": pick(1, 3), "global_batch": 6 * dp,
         "zero": pick(0, 1, 2, 3), "dp_replicate": pick(1, 1, *(n for n in (2, 4) if dp % n == 0)),
         "sequence_parallel": pick(False, True), "recompute": pick(*Recompute), "precision": pick(*Precision),
         "dispatcher": pick(*(d for d in Dispatcher if tp > 1 or d != Dispatcher.PPMOE)),
@@ -114,6 +116,8 @@ def test_collectives_last_as_long_as_their_sentences_say(model):
             layer = told.layer(one_rank(own, i), one_rank(moves, i))
             say = dict(zip(("layer_forward_s", "layer_backward_s"), told.tensor(), strict=True))
             say |= dict(zip(("context_forward_s", "context_backward_s"), told.context(), strict=True))
+            names = ("context_gather_forward_s", "context_gather_backward_s")
+            say |= dict(zip(names, told.context(gathers=True), strict=True))
             say |= dict(zip(("exchange_forward_s", "exchange_backward_s"), told.exchanged(), strict=True))
             say |= dict(zip(("expert_forward_s", "expert_backward_s"), told.experts(), strict=True))
             say |= dict(zip(("ends_s", "logits_s"), told.ends(), strict=True))

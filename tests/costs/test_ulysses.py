@@ -29,7 +29,7 @@ def seconds(cp: int, ulysses: int, tp: int = 1, model: str = "llama3-8b") -> tup
     setup = Setup(load_model(model), cluster, load_framework("megatron-core"))
     layouts = Layouts.of(cp=cp, ulysses=ulysses, tp=tp, global_batch=8, micro_batch=1)
     case, by = Case.of(setup, layouts), groups(cluster, layouts)
-    return float(context_s(case, by["context"])[0][0]), float(exchange_s(case, by["ulysses"])[0][0])
+    return float(context_s(case, by)[0][0]), float(exchange_s(case, by["ulysses"])[0][0])
 
 
 def test_llama3_8b_by_hand():

@@ -25,7 +25,7 @@ SCHEDULES = (
 COLUMNS = (
     "dp", "tp", "pp", "cp", "ep", "etp", "schedule", "virtual_stages", "sequence_slices", "micro_batch", "layer_split",
     "zero", "recompute", "sequence_parallel", "offload_optimizer", "offload_parameters", "ulysses", "recompute_layers",
-    "offload_layers",
+    "offload_layers", "inner_ring",
 )  # fmt: skip
 SETTLED = {
     "tp": [(1,), (2,), (1, 4)], "pp": [(1,), (2,), (2, 4)], "cp": [(1,), (2,)], "ep": [(1,), (2, 4)], "etp": [(1,)],
@@ -94,6 +94,7 @@ def brute_force(model, asked: Request) -> set[tuple[int, ...]]:
         return usual if fixed.settled.get(name) is None else fixed.settled[name]
 
     others = [settled(name, (0,)) for name in ("recompute_layers", "offload_layers")]
+    others.append(settled("inner_ring", (1,)))
     for degrees in degrees_worth(model, asked):
         dp, tp, pp, *_ = degrees
         for run in runs_worth(model, pp, asked):
@@ -142,6 +143,8 @@ def drawn(seed: int):
     settled = {name: pick(*SETTLED[name]) for name in map(str, held)}
     if seed % 7 == 3:
         settled["offload_parameters"] = (True,) if seed % 2 else (False, True)
+    if seed % 5 == 2:
+        settled["inner_ring"] = (1, 2)
     named = "pp" not in settled and not {"1f1b", "layered", "modular"} & set(names)
     fixed = Fixed(
         settled=settled | {"schedule": names}, pipelined=named and pick(False, True), offload=pick(False, False, True),

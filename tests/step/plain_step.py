@@ -42,8 +42,8 @@ class Shown:
         ring_f, ring_b = w.context_forward_s, w.context_backward_s
         if not f.gathered_context and not (f.sdpa_context and f.compiled_layers):
             parts = x.cp / x.ulysses if f.sdpa_context else 1
-            ring_f = max(ring_f - cost.forward_attention_s / parts, ring_f / 10)
-            ring_b = max(ring_b - cost.backward_attention_s, ring_b / 10)
+            ring_f = max(ring_f - cost.forward_attention_s / parts, w.context_gather_forward_s / 10)
+            ring_b = max(ring_b - cost.backward_attention_s, w.context_gather_backward_s / 10)
         context_f, context_b = ring_f + w.exchange_forward_s, ring_b + w.exchange_backward_s
         f_s, b_s = own_f + tensor_f + context_f, own_b + tensor_b + context_b
         share = f.overlap_experts if self.turns else 0.0

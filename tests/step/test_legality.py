@@ -99,6 +99,8 @@ def broken_rules(model, cluster, x, given) -> dict[str, bool]:
         "tp must divide the key-value heads": kv % x.tp != 0 and x.tp % kv != 0,
         "cp must divide half": x.cp > 1 and tokens / 2 % x.cp != 0,
         "ulysses must divide": x.cp % x.ulysses != 0 or (x.ulysses > 1 and max(kv / x.tp, 1) % x.ulysses != 0),
+        "inner_ring must divide": x.inner_ring > 1
+        and x.cp / (x.ulysses * x.inner_ring) not in range(2, x.cp),
         "sequence slices exclude": x.sequence_slices > 1 and x.cp > 1,
         "sequence slices must divide": x.sequence_slices > 1 and tokens % (x.sequence_slices * shared) != 0,
         "cp above 1 needs a flash": x.cp > 1 and x.attention in (Attention.UNFUSED, Attention.FUSED),
@@ -191,6 +193,7 @@ def drawn_layout(rng, model):
     text, given = drawn_stages(rng, model, pp, v) if rng.random() < 0.25 else ("", None)
     return degrees | {
         "schedule": name, "virtual_stages": v, "pipeline_layout": text, "ulysses": mostly(1, 2, 4),
+        "inner_ring": mostly(1, 2, 3),
         "sequence_slices": mostly(1, 2, 3, 4), "micro_batch": micro_batch,
         "global_batch": max(degrees["dp"] * micro_batch * pick(1, 2, 4, 6) + mostly(0, -1, 1), 1),
         "zero": mostly(1, -1, 0, 2, 3, 4), "dp_replicate": mostly(1, 0, 2, 3, 4),

@@ -52,6 +52,7 @@ TASKS: dict[int, list[tuple[str, Pipeline, dict[str, Any]]]] = {
         ("interleaved", Pipeline(p=2, m=4, v=2), {"dp": 2, "zero": 3}),
         ("zb-h1", Pipeline(p=2, m=4), {"tp": 2, "sequence_parallel": True, "recompute": Recompute.SELECTIVE}),
         ("1f1b", Pipeline(p=1, m=2), {"cp": 4, "ulysses": 2}),
+        ("1f1b", Pipeline(p=1, m=2), {"cp": 4, "inner_ring": 2}),
         ("zb-h1", Pipeline(p=2, m=4), {"cp": 2, "zero": 1}),
         ("seq1f1b-zb", Pipeline(p=2, m=4, k=2), {"tp": 2, "recompute": Recompute.SELECTIVE}),
         ("1f1b", Pipeline(p=1, m=2), {"cp": 2, "tp": 2, "sequence_parallel": True}),

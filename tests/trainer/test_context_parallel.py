@@ -11,12 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.base.errors import LayoutError
-from planner.layouts import Recompute
+from planner.costs.case import Case
+from planner.costs.network.collectives import RINGS, groups
+from planner.costs.network.traffic import context_s
+from planner.hardware import load_cluster, load_framework
+from planner.layouts import Layouts, Precision, Recompute
 from planner.schedules import SCHEDULES
 from planner.schedules.base import Pipeline
+from planner.setup import Setup
 from planner.trainer.mesh import Mesh
+from planner.trainer.optimizers import SGD
+from planner.trainer.serial import run_serial
 from planner.trainer.task import Task, check_task
-from tests.trainer.helpers import SEQUENCES, assert_same, data, gpt, llama, plain_rows, run
+from planner.trainer.worker import Worker
+from tests.trainer.helpers import SEQUENCES, assert_same, batch_of, data, gpt, llama, plain_rows, run
 
 TOKENS = 32
 MODELS = {
@@ -32,6 +40,12 @@ WAYS = [
     {"cp": 4, "ulysses": 2},
     {"cp": 4, "ulysses": 4},
     {"cp": 4, "ulysses": 2, "zigzag": False},
+    {"cp": 4, "inner_ring": 2},
+    {"cp": 4, "inner_ring": 2, "zigzag": False},
+    {"cp": 8, "inner_ring": 4},
+    {"cp": 8, "inner_ring": 2},
+    {"cp": 8, "ulysses": 2, "inner_ring": 2},
+    {"cp": 6, "inner_ring": 3, "model": "odd"},
     {"cp": 4, "gathered_keys": True},
     {"cp": 4, "ulysses": 2, "gathered_keys": True},
 ]
@@ -101,6 +115,45 @@ def test_a_ring_passes_keys_and_values_once_forward_and_twice_backward(c):
     assert set(sent({"cp": c}, Recompute.FULL)) == {4 * one_pass}
 
 
+@pytest.mark.parametrize(("c", "w"), [(4, 2), (8, 4), (8, 2), (6, 3)])
+def test_rings_in_a_ring_send_as_much_but_to_other_inner_rings_once_a_turn_from_every_rank(c, w):
+    """Of c ranks in inner rings of w (Gu et al. 2024) c / w - 1 parts go on to the next inner ring, the rest stay."""
+    name = "odd" if c == 6 else "llama"
+    task = task_of(name, "1f1b", Pipeline(p=1, m=2), cp=c, inner_ring=w)
+    crossed, within = np.zeros((2, c), dtype=np.int64)
+
+    def program(communicator):
+        send = communicator._send
+
+        def noted(x, to, tag):
+            (within if to // w == communicator.rank // w else crossed)[communicator.rank] += x.nbytes
+            send(x, to, tag)
+
+        communicator._send = noted
+        worker = Worker(communicator, task, SGD())
+        worker.gradients(batch_of(task, 0, data(task.model)))
+
+    run_serial(np, c, program)
+    part = 3 * LAYERS * 2 * TENSOR * task.model.seq_len // TOKENS // c  # keys and values, and gradients backward
+    assert set(crossed) == {(c // w - 1) * part}
+    assert set(within) == {(c - c // w) * part}
+    cluster, case = links(w), Setup(task.model, load_cluster("workstation-cpu"), load_framework("megatron-lm"))
+    layouts = Layouts.of(cp=c, inner_ring=w, global_batch=SEQUENCES, micro_batch=SEQUENCES, precision=Precision.FP32)
+    # A second a byte on one kind of link, none on the other: fp32 is half of what was sent.
+    for fast, bytes_sent in (("network", within), ("node_link", crossed)):
+        quick = replace(cluster, **{fast: replace(getattr(cluster, fast), bandwidth_bytes_per_s=1e30)})
+        of = Case.of(replace(case, cluster=quick), layouts)
+        ring = sum(float(s[0]) for s in context_s(of, groups(quick, layouts, ("context", *RINGS))))
+        assert LAYERS * ring == pytest.approx(bytes_sent[0] / 2)
+
+
+def links(w: int):
+    """A cluster of nodes of so many ranks, a byte a second on every link."""
+    cluster = load_cluster("workstation-cpu")
+    link = replace(cluster.node_link, bandwidth_bytes_per_s=1.0, latency_s=0.0, fraction=1.0, send_fraction=1.0)
+    return replace(cluster, node_link=link, network=link, gpus_per_node=w, nics_per_node=w, max_gpus=None)
+
+
 @pytest.mark.parametrize("c", [2, 4])
 def test_ulysses_exchanges_queries_keys_values_and_output_both_ways(c):
     # Four all-to-alls each way of a c-th of a tensor, of which (c - 1)/c leaves the rank (Jacobs et al. 2023).
@@ -119,6 +172,10 @@ def test_usp_adds_both():
     [
         ({"cp": 3}, "cp is 3"),
         ({"cp": 4, "bounds": (0, 16, 32)}, "cp is 4 with 2 sequence slices"),
+        ({"cp": 4, "inner_ring": 3}, "inner_ring is 3; allowed: 1, or a divisor of cp / ulysses 4 below it"),
+        ({"cp": 4, "inner_ring": 4}, "inner_ring is 4"),
+        ({"cp": 4, "ulysses": 2, "inner_ring": 2}, "inner_ring is 2"),
+        ({"cp": 4, "inner_ring": 2, "gathered_keys": True}, "where keys are not gathered"),
         ({"cp": 4, "ulysses": 3}, "ulysses is 3; allowed: a divisor of cp 4"),
         ({"cp": 4, "ulysses": 4, "tp": 2}, "ulysses is 4; allowed: a divisor of cp 4 and of the 2 key-value heads"),
     ],

@@ -129,7 +129,10 @@ def activations(case: Case) -> Activations:
         module, _ = kept_bytes_of_layer(case.with_model(mix.module_layer(model)))
     joined = 4.0 * case.local_tokens * model.hidden * device.element_bytes / shared
     kv = np.maximum(model.num_kv_heads, layouts.tp) * model.head_dim / layouts.tp
-    keys_values = (layouts.sequence_slices > 1) * 2.0 * case.local_tokens * kv * device.element_bytes
+    both = 2.0 * case.local_tokens * kv * device.element_bytes
+    keys_values = (layouts.sequence_slices > 1) * both
+    # An inner ring's next keys and values, and gradients that go on, come while it still turns.
+    working = working + (layouts.inner_ring > 1) * 2.0 * both
     some, whole, repeated = layouts.recompute_layers > 0, np.zeros_like(kept), np.zeros_like(kept)
     if np.any(some):
         plain, _ = kept_bytes_of_layer(case.with_recompute(np.where(some, Recompute.NONE, layouts.recompute)))

@@ -191,24 +191,29 @@ def nodes_of(cluster: Cluster, ranks: Any, stride: Any, gpus: Any) -> Ints:
 
 
 OF_LAYERS = ("tensor", "ulysses", "context", "expert")
+RINGS = ("inner", "outer")
 OF_REPLICAS = ("data", "replica", "expert_data", "expert_replica")
 
 
 def groups(cluster: Cluster, layouts: Layouts, names: Sequence[str] = OF_LAYERS + OF_REPLICAS) -> dict[str, Group]:
     """The tensor, context, data (x context: what ZeRO shards over), expert and expert-data groups of each layout.
 
-    `ulysses` are the context ranks that exchange heads, `context` the ring: one rank of each group of these.
+    `ulysses` are the context ranks that exchange heads, `context` the ring: one rank of each group of these. Of rings
+    in a ring, `inner` is one, and `outer` joins its members to their likes of the others.
 
     Where sharded states are replicated, a data group is one copy's ranks, neighbours; `replica` and `expert_replica`
     are the ranks of the same part in all copies.
     """
     tp, cp, dp, copies = layouts.tp, layouts.cp, layouts.dp, layouts.dp_replicate
+    ring, inner = np.maximum(cp // layouts.ulysses, 1), layouts.inner_ring
     expert, each = layouts.etp * layouts.ep, node_ranks(cluster, layouts.gpus)
     of_expert = np.maximum(tp * dp * cp // (expert * copies), 1)
     ranks_and_stride = {
         "tensor": (tp, np.ones_like(tp)),
         "ulysses": (layouts.ulysses, tp),
-        "context": (np.maximum(cp // layouts.ulysses, 1), tp * layouts.ulysses),
+        "context": (ring, tp * layouts.ulysses),
+        "inner": (inner, tp * layouts.ulysses),
+        "outer": (np.maximum(ring // inner, 1), tp * layouts.ulysses * inner),
         "data": (layouts.shards, tp),
         "replica": (copies, tp * layouts.shards),
         "expert": (layouts.ep, layouts.etp),
@@ -245,6 +250,26 @@ def _pass_s(group: Group, size_bytes: Any, other_nodes_s: Any) -> Array:
     small_start_s = np.where(small, group.small_latency_s, np.inf)
     small_s = moved / np.where(small, group.small_bytes_per_s, 1.0) + small_start_s
     return np.asarray(np.minimum(ring_s, small_s))
+
+
+def by_sends(group: Group) -> Group:
+    """The group as a ring of sends: between nodes one member of a node sends at a time, by its own NIC."""
+    return replace(group, network_bandwidth_bytes_per_s=group.network_shift_bytes_per_s)
+
+
+def ring_s(group: Group, size_bytes: Any) -> Array:
+    """Seconds for `size_bytes` in all to pass around the group, each rank's part from one to the next."""
+    return all_gather_s(by_sends(group), size_bytes)
+
+
+def rings_s(inner: Group, outer: Group, size_bytes: Any) -> Array:
+    """The same around rings in a ring: each turn of the outer one runs beside a whole turn of all inner ones.
+
+    A part goes on to the next inner ring as it is, from every member at once, so that all NICs are used, and around
+    that ring then (Gu et al. 2024, arXiv 2406.18485).
+    """
+    turns = outer.ranks
+    return np.maximum(turns * ring_s(inner, size_bytes / turns), ring_s(outer, size_bytes / inner.ranks))
 
 
 def all_to_all_s(group: Group, size_bytes: Any) -> Array:

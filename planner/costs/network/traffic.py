@@ -1,5 +1,6 @@
 """Communication of one step by kind of parallelism, in seconds. Array-first, shape (n,)."""
 
+from collections.abc import Mapping
 from dataclasses import fields, replace
 
 import numpy as np
@@ -18,6 +19,7 @@ from planner.costs.memory.bytes_per_parameter import (
 )
 from planner.costs.network.collectives import (
     OF_LAYERS,
+    RINGS,
     Group,
     all_gather_s,
     all_reduce_s,
@@ -26,6 +28,8 @@ from planner.costs.network.collectives import (
     groups,
     rank_send_s,
     reduce_scatter_s,
+    ring_s,
+    rings_s,
     send_s,
     shift_s,
     with_startup,
@@ -43,14 +47,16 @@ class LayerTraffic:
 
     layer_forward_s, layer_backward_s: tensor-parallel collectives of one layer. ends_s: of embedding, head and loss;
     logits_s: gathering the head's logits, where a framework does.
-    context_*: keys and values around the context ring; exchange_*: heads for tokens (Ulysses); expert_*: all-to-alls,
-    and gathers of copies for cut experts.
+    context_*: keys and values around the context ring; context_gather_*: what a gather of the same would take;
+    exchange_*: heads for tokens (Ulysses); expert_*: all-to-alls, and gathers of copies for cut experts.
     """
 
     layer_forward_s: Array
     layer_backward_s: Array
     context_forward_s: Array
     context_backward_s: Array
+    context_gather_forward_s: Array
+    context_gather_backward_s: Array
     exchange_forward_s: Array
     exchange_backward_s: Array
     expert_forward_s: Array
@@ -139,10 +145,12 @@ def tensor_s(case: Case, group: Group) -> tuple[Array, Array]:
     return forward + more * whole, backward + again + (more_back + repeated) * whole + columns
 
 
-def context_s(case: Case, group: Group) -> tuple[Array, Array]:
+def context_s(case: Case, by: Mapping[str, Group], sends: bool = True) -> tuple[Array, Array]:
     """Ring attention: keys and values forward; keys, values and their gradients backward, of the average layer.
 
     Ranks that exchanged heads for tokens have a part of the heads: theirs alone pass around.
+
+    sends: each rank to the next, as rings do; else as long as a gather by the same groups.
 
     Ranks that gather all keys and values keep them, and send their gradients alone backward.
 
@@ -158,7 +166,12 @@ def context_s(case: Case, group: Group) -> tuple[Array, Array]:
     channels = model.head_dim + model.value_channels
     size = layouts.micro_batch * model.seq_len * heads * channels / (layouts.tp * layouts.ulysses)
     size = size * case.device.element_bytes
-    once = mix.shares(model).attention * all_gather_s(group, size)
+    group = by["context"]
+    if case.framework.gathered_context or repeated or not sends:
+        once = all_gather_s(group, size)
+    else:
+        once = rings_s(by["inner"], by["outer"], size) if "outer" in by else ring_s(group, size)
+    once = mix.shares(model).attention * once
     attends = _attends_again(case)
     if repeated:
         attends = attends & ~by_operation(case)
@@ -222,10 +235,13 @@ def expert_s(case: Case, group: Group, tensor: Group) -> tuple[Array, Array]:
 
 def layer_traffic(case: Case) -> LayerTraffic:
     """The collectives of one layer, embedding and head for one micro-batch."""
-    by = groups(with_startup(case.cluster, case.framework.network_startup_s), case.layouts, OF_LAYERS)
+    names = OF_LAYERS + (RINGS if np.any(case.layouts.inner_ring > 1) else ())
+    by = groups(with_startup(case.cluster, case.framework.network_startup_s), case.layouts, names)
     tokens, k = case.pass_tokens, case.layouts.sequence_slices
     forward, backward = tensor_s(case, by["tensor"])
-    context, context_back = context_s(case, by["context"])
+    context, context_back = gather, gather_back = context_s(case, by)
+    if "outer" in by or np.any(by["context"].ranks > by["context"].local):
+        gather, gather_back = context_s(case, by, sends=False)
     exchange, exchange_back = exchange_s(case, by["ulysses"])
     expert, expert_back = expert_s(case, by["expert"], by["tensor"])
     hidden_bytes = tokens * case.model.hidden * case.device.element_bytes
@@ -241,6 +257,8 @@ def layer_traffic(case: Case) -> LayerTraffic:
         layer_backward_s=backward,
         context_forward_s=context,
         context_backward_s=context_back,
+        context_gather_forward_s=gather,
+        context_gather_backward_s=gather_back,
         exchange_forward_s=exchange,
         exchange_backward_s=exchange_back,
         expert_forward_s=expert,

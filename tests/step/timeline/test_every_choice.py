@@ -27,6 +27,8 @@ WAYS = [
     (DENSE, {"cp": 4}),
     (DENSE, {"cp": 4, "ulysses": 4}),
     (DENSE, {"cp": 4, "ulysses": 2}),
+    (DENSE, {"cp": 16, "inner_ring": 8}),
+    (DENSE, {"cp": 8, "ulysses": 2, "inner_ring": 2}),
     (DENSE, {"recompute": Recompute.SELECTIVE}),
     (DENSE, {"recompute": Recompute.FULL, "tp": 4}),
     (DENSE, {"recompute": Recompute.FULL, "recompute_layers": 3, "tp": 4}),
