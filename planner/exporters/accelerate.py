@@ -4,15 +4,13 @@ Keys read in accelerate 1.15.0: commands/config/config_args.py, commands/config/
 Its strings are in double quotes: nothing in it is read as a tag or an anchor.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from planner.base.arrays import Bools
-from planner.exporters.target import Job, Nearest, Target, allowed, comments, launch_shape, quoted
+from planner.exporters.target import Job, Nearest, Target, comments, launch_shape, quoted
 from planner.layouts import Layouts, Recompute
-from planner.question import one_layout
 from planner.search import Fixed
 
 PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "fp32": "no", "tf32": "no"}
@@ -39,13 +37,11 @@ class Accelerate(Target):
     chooses_gradients = False
     equal_nodes = True
     adapters = "adapters are the training code's own, such as peft's"
-
-    def only(self, fixed: Fixed) -> Fixed:
-        """No pipeline, no expert ranks, gradients sharded or all replicated, all layers recomputed or none."""
-        some = allowed(fixed, self.title, pp=(1,), ep=(1,), zero=(0, 2, 3), schedule=("1f1b",), ulysses=(1,),
-                       recompute_layers=(0,), offload_layers=(0,), offload_parameters=(False,),
-                       sequence_parallel=(False,), recompute=(Recompute.NONE, Recompute.FULL))  # fmt: skip
-        return replace(some, never=(*some.never, (REPLICAS, replicated_beside)))
+    runs = Fixed(
+        pp=(1,), ep=(1,), zero=(0, 2, 3), schedule=("1f1b",), ulysses=(1,), recompute_layers=(0,), offload_layers=(0,),
+        offload_parameters=(False,), sequence_parallel=(False,), recompute=(Recompute.NONE, Recompute.FULL),
+        never=((REPLICAS, replicated_beside),),
+    )  # fmt: skip
 
     def writes(self, name: str, value: Any) -> bool:
         """Neither the format in which gradients are kept nor in which they are summed: mixed_precision chooses."""
@@ -72,7 +68,7 @@ class Accelerate(Target):
             nearest.note(f'tp {row["tp"]}: load the model with tp_plan="auto" and accelerator.torch_device_mesh')
         if row["zero"] == 1:
             nearest.change("zero", 2, "FSDP shards gradients with the optimizer's state")
-        if replicated_beside(one_layout(nearest.setup.cluster, **row))[0]:
+        if replicated_beside(nearest.layouts)[0]:
             nearest.change("zero", 2, REPLICAS)
         for key in ("grad_dtype", "grad_reduce_dtype"):
             nearest.change(key, "framework", "no key for it; Accelerate chooses the format by mixed_precision")

@@ -5,14 +5,13 @@ comments; DeepSpeed leaves keys that it doesn't know alone, so what must be said
 """
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from planner.base.arrays import Bools
 from planner.base.errors import one_line
-from planner.exporters.target import OPTIMIZERS, Job, Nearest, Target, allowed, gradient_formats
+from planner.exporters.target import OPTIMIZERS, Job, Nearest, Target, gradient_formats
 from planner.layouts import GradDtype, Layouts, OptimizerKind, Precision
 from planner.search import Fixed
 
@@ -39,14 +38,13 @@ class DeepSpeed(Target):
     optimizers = OPTIMIZERS
     adapters = "adapters are the training code's own, such as peft's"
     offloads_parameters = True
-
-    def only(self, fixed: Fixed) -> Fixed:
-        """One chunk a rank, no ring over the sequence, no sequence parallelism, no copies of what ZeRO shards."""
-        some = allowed(fixed, self.title, schedule=("1f1b",), cp=(1,), ulysses=(1,), sequence_parallel=(False,),
-                       dp_replicate=(1,), recompute_layers=(0,), offload_layers=(0,))  # fmt: skip
-        never = ((UNSHARDED, lambda x: x.offload_optimizer & (x.zero == 0)), (IN_BF16, added_in_bf16),
-                 (OWN_ADAM, lambda x: x.offload_optimizer & (x.optimizer != OptimizerKind.ADAM)))  # fmt: skip
-        return replace(some, never=(*some.never, *never))
+    runs = Fixed(
+        schedule=("1f1b",), cp=(1,), ulysses=(1,), sequence_parallel=(False,), dp_replicate=(1,), recompute_layers=(0,),
+        offload_layers=(0,), never=(
+            (UNSHARDED, lambda x: x.offload_optimizer & (x.zero == 0)), (IN_BF16, added_in_bf16),
+            (OWN_ADAM, lambda x: x.offload_optimizer & (x.optimizer != OptimizerKind.ADAM)),
+        ),
+    )  # fmt: skip
 
     def left_to_code(self, row: dict[str, Any]) -> list[str]:
         """Stages with the tensor ranks in them, and experts' ranks."""

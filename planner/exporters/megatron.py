@@ -6,7 +6,6 @@ Names and rules read in megatron/training/arguments.py (commit 000c4ac2, fall of
 import re
 import shlex
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from planner.exporters.megatron_optimizer import MOMENTS, NEVER, adapt_optimizer
 from planner.exporters.target import OPTIMIZERS, Job, Nearest, Target, allowed, comments, launch_shape, stage_layers
 from planner.layouts import Dispatcher
 from planner.models import Transformer
-from planner.question import one_layout
 from planner.search import Fixed, default_attention
 from planner.setup import Setup
 
@@ -33,15 +31,30 @@ HALF = ("bf16", "fp8", "nvfp4")
 """The precisions whose weights are in bf16."""
 
 
-class Megatron(Target):
+class OnMegatronCore(Target):
+    """What stands on Megatron-Core."""
+
+    family = "megatron"
+    optimizers = OPTIMIZERS
+    runs = Fixed(schedule=SCHEDULES, never=NEVER)
+
+    def only(self, fixed: Fixed) -> Fixed:
+        """1F1B and its interleaved form; ZeRO 2 and 3, which are Megatron-FSDP's, only where they are asked for."""
+        some = super().only(fixed)
+        return some if fixed.zero else allowed(some, self.title, zero=(0, 1))
+
+    def of_model(self, fixed: Fixed, model: Transformer) -> Fixed:
+        """The ways of context ranks and of experts that run."""
+        return megatron_limits.of_model(fixed, model)
+
+
+class Megatron(OnMegatronCore):
     """Megatron-LM's training script."""
 
     name = "megatron"
     title = "Megatron-LM"
     profile = "megatron-core"
     cluster_first = True
-    family = "megatron"
-    optimizers = OPTIMIZERS
     version = "Megatron-Core 0.16.1"
     suffix = ".sh"
 
@@ -52,15 +65,6 @@ class Megatron(Target):
                 f"model {model.name} has state-space layers, which Megatron-LM trains by pretrain_mamba.py: not "
                 "written yet; export --to megatron-bridge sets the layout on a recipe of yours"
             )
-
-    def only(self, fixed: Fixed) -> Fixed:
-        """1F1B and its interleaved form; ZeRO 2 and 3, which are Megatron-FSDP's, only where they are asked for."""
-        fixed = replace(allowed(fixed, self.title, schedule=SCHEDULES), never=(*fixed.never, *NEVER))
-        return fixed if fixed.zero else allowed(fixed, self.title, zero=(0, 1))
-
-    def of_model(self, fixed: Fixed, model: Transformer) -> Fixed:
-        """The ways of context ranks and of experts that run."""
-        return megatron_limits.of_model(fixed, model)
 
     def adapt(self, nearest: Nearest) -> None:
         """Schedules, slices, sharding and numerics that Megatron-LM has."""
@@ -225,7 +229,7 @@ def adapt_core(nearest: Nearest, named: Callable[[str], str]) -> None:
     if row["pp"] > 1 or row["recompute"] != "none":  # transformer_config.py's own rule
         reason = f"{named('cpu_offloading_num_layers')} excludes a pipeline and recomputation"
         nearest.change("offload_layers", 0, reason)
-    if not graphed(one_layout(nearest.setup.cluster, **row))[0]:
+    if not graphed(nearest.layouts)[0]:
         nearest.change("cuda_graphs", False, "layers recomputed whole or offloaded have none")
     if row["recompute"] == "selective" and nearest.setup.model.dropout:
         nearest.change("cuda_graphs", False, "a graph can't repeat attention with dropout")

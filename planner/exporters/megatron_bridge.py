@@ -10,12 +10,10 @@ from typing import Any
 
 from planner.choices.training import TARGETS, adapter_rank, adapts, read_training
 from planner.exporters import megatron
-from planner.exporters.megatron import Megatron
 from planner.exporters.megatron_model import modules, recompute_method
 from planner.exporters.megatron_optimizer import MOMENTS, optimizer_name
-from planner.exporters.target import MODELS, OPTIMIZERS, Job, Nearest, Target, comments, quoted
+from planner.exporters.target import MODELS, Job, Nearest, comments, quoted
 from planner.models import Transformer, load_model, with_seq_len
-from planner.search import Fixed
 
 RECIPES: dict[str, tuple[str, str]] = MODELS["megatron-bridge"]
 WITHOUT_PEFT = ("gpt.gpt3_175b", "llama.llama2", "deepseek.deepseek_v2", "deepseek.deepseek_v3", "kimi.kimi_k2")
@@ -29,25 +27,15 @@ Table = list[tuple[Any, str, Any]]
 """Whether a field is set, its name, its value."""
 
 
-class MegatronBridge(Target):
+class MegatronBridge(megatron.OnMegatronCore):
     """Overrides of a Megatron-Bridge recipe; the model is the recipe's."""
 
     name = "megatron-bridge"
     title = "Megatron-Bridge"
     profile = "megatron-bridge"
-    family = "megatron"
-    optimizers = OPTIMIZERS
     version = "0.3.1"
     suffix = ".py"
     adapters = ""
-
-    def only(self, fixed: Fixed) -> Fixed:
-        """The same choices as Megatron-LM's."""
-        return Megatron().only(fixed)
-
-    def of_model(self, fixed: Fixed, model: Transformer) -> Fixed:
-        """As Megatron-LM."""
-        return Megatron().of_model(fixed, model)
 
     def adapt(self, nearest: Nearest) -> None:
         """Adapts to Megatron-Core; the model is not exported."""

@@ -11,7 +11,6 @@ from planner.costs.shapes import is_latent
 from planner.exporters.target import Nearest
 from planner.layouts import Layouts
 from planner.models import Transformer
-from planner.question import one_layout
 from planner.search import Fixed
 from planner.search.request import Broken, divisors
 from planner.step.legality import first_broken
@@ -52,17 +51,16 @@ def of_model(fixed: Fixed, model: Transformer) -> Fixed:
     """What of a search's choices runs of a model; an exchange of heads is looked for where a ring can't be."""
     if model.num_window_layers and fixed.ulysses is None:
         fixed = replace(fixed, settled={**fixed.settled, "ulysses": tuple(divisors(model.num_kv_heads))})
-    return replace(fixed, never=(*fixed.never, *impossible(model)))
+    return fixed.without(*impossible(model))
 
 
 def adapt(nearest: Nearest) -> None:
     """The nearest layout that runs. Raises LayoutError for windows where heads can't be exchanged over all ranks."""
-    row, setup = nearest.row, nearest.setup
-    remedy = {WINDOWS: ("ulysses", row["cp"]), LATENT: ("ulysses", 1), BIASED: ("etp", 1)}
+    setup, remedy = nearest.setup, {WINDOWS: ("ulysses", nearest.row["cp"]), LATENT: ("ulysses", 1), BIASED: ("etp", 1)}
     for text, broken in impossible(setup.model):
-        if broken(one_layout(setup.cluster, **row))[0]:
+        if broken(nearest.layouts)[0]:
             key, value = remedy[text]
             nearest.change(key, value, text)
-            if first_broken(setup.model, setup.cluster, one_layout(setup.cluster, **row))[0]:
+            if first_broken(setup.model, setup.cluster, nearest.layouts)[0]:
                 key = "cp" if key == "ulysses" else key
                 raise nearest.refuse(key, f"can't run it: {text}", "recommend with --framework megatron")

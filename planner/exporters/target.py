@@ -74,6 +74,11 @@ class Nearest:
         self.title, self.setup, self.row, self.base = title, setup, dict(row), base
         self.notes: list[str] = []
 
+    @property
+    def layouts(self) -> Layouts:
+        """The layout as it is now, a table of one."""
+        return one_layout(self.setup.cluster, **self.row)
+
     def note(self, sentence: str) -> None:
         """Say something of the export that isn't a change of the layout."""
         self.notes.append(sentence)
@@ -182,6 +187,8 @@ class Target(ABC):
     """Whether it can keep sharded parameters in host memory without the optimizer's state."""
     adapters: str | None = None
     """A note on adapters beside frozen weights, perhaps empty; None: the framework has no adapters."""
+    runs = Fixed()
+    """The choices that it can run, where not all, and the rules of its own that layouts must keep."""
 
     @abstractmethod
     def adapt(self, nearest: Nearest) -> None:
@@ -234,7 +241,7 @@ class Target(ABC):
 
     def only(self, fixed: Fixed) -> Fixed:
         """A search's choices that the framework can run, within what the user has settled (`fixed`)."""
-        return fixed
+        return allowed(fixed, self.title, **self.runs.settled).without(*self.runs.never)
 
     def of_model(self, fixed: Fixed, model: Transformer) -> Fixed:
         """What `only` leaves, as far as it can run it of a model."""

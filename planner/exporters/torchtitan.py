@@ -6,7 +6,6 @@ written beside the recipe: a CSV that its pipeline runtime loads.
 """
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from planner.exporters.target import Job, Nearest, Target, allowed, comments, id
 from planner.exporters.torchtitan_models import BY_SIZES, attention_backend, registered, sizes_of
 from planner.layouts import Layouts, Recompute
 from planner.models import Transformer
-from planner.question import one_layout
 from planner.schedules import SCHEDULES, Pipeline, Schedule, get_schedule
 from planner.search import Fixed
 from planner.setup import Setup
@@ -71,6 +69,12 @@ class Torchtitan(Target):
     adapters: str | None = "the recipe's model asks for it: give it a LoRAConverter (torchtitan, components/lora.py)"
     head_module = "lm_head"
     """The output product's name in its models."""
+    runs = Fixed(
+        ulysses=(1,), recompute_layers=(0,), offload_layers=(0,), offload_parameters=(False,), never=(
+            (ONCE_A_STEP, sharded_once_a_step), (WITH_CONTEXT, whole_beside_context),
+            (NO_MODULES, lambda x: x.recompute == Recompute.FINE),
+        ),
+    )  # fmt: skip
     splits_backward = False
     """Whether schedules can: not under its attention, whose mask is no tensor to `stage_backward_input`
     (tests/integration_tests/features.py), nor under torch.compile (pytorch/pytorch issue 161904)."""
@@ -81,7 +85,7 @@ class Torchtitan(Target):
         check_precision(precision)
         _base(model, base)
 
-    def runs(self, schedule: Schedule, compiled: bool = False) -> bool:
+    def has(self, schedule: Schedule, compiled: bool = False) -> bool:
         """Whether PyTorch's runtime can run it: one copy and version of weights, whole sequences, two chunks in a V."""
         whole = not schedule.splits_backward or (self.splits_backward and not compiled)
         ranks = schedule.several_ranks or not schedule.one_layer_chunks  # alone it passes micro-batch after micro-batch
@@ -94,15 +98,10 @@ class Torchtitan(Target):
 
     def only(self, fixed: Fixed) -> Fixed:
         """Schedules that it names or loads from a CSV."""
-        names = tuple(s.name for s in SCHEDULES.values() if s.quick and self.runs(s))
-        some = allowed(fixed, self.title, schedule=names, ulysses=(1,), recompute_layers=(0,), offload_layers=(0,),
-                       offload_parameters=(False,))  # fmt: skip
-        fine = (NO_MODULES, lambda x: x.recompute == Recompute.FINE)
-        never = ((ONCE_A_STEP, sharded_once_a_step), (WITH_CONTEXT, whole_beside_context), fine)
-        some = replace(some, never=(*some.never, *never))
-        if fixed.zero != (1,):  # a search leaves out ZeRO 1 without a pipeline by itself
-            return some
-        return replace(some, never=(*some.never, (WITH_STATE, lambda x: x.pp == 1)))
+        names = tuple(s.name for s in SCHEDULES.values() if s.quick and self.has(s))
+        some = allowed(super().only(fixed), self.title, schedule=names)
+        # A search leaves out ZeRO 1 without a pipeline by itself.
+        return some.without((WITH_STATE, lambda x: x.pp == 1)) if fixed.zero == (1,) else some
 
     def in_precision(self, setup: Setup, precision: str) -> Setup:
         """Compiled in fp8: casts are counted as kernels that torch.compile fuses, and it warns of fp8 without it
@@ -124,8 +123,8 @@ class Torchtitan(Target):
         # Its own names first: among the others, any that is legal could be loaded from a CSV.
         compiled = nearest.setup.framework.compiled_layers
         schedule = get_schedule(row["schedule"])
-        if not self.runs(schedule, compiled):
-            own = [name for name in NATIVE if self.runs(get_schedule(name), compiled)]
+        if not self.has(schedule, compiled):
+            own = [name for name in NATIVE if self.has(get_schedule(name), compiled)]
             split = ["compiled layers or attention can't split the backward pass"] * schedule.splits_backward
             nearest.schedules(own, *split)
         elif row["pp"] == 1:
@@ -135,9 +134,9 @@ class Torchtitan(Target):
         check_precision(row["precision"])
         if row["precision"] == "nvfp4":
             nearest.change("precision", "bf16", "the recipe's model asks for it: give it an NVFP4LinearConverter")
-        if whole_beside_context(one_layout(nearest.setup.cluster, **row))[0]:
+        if whole_beside_context(nearest.layouts)[0]:
             nearest.change("zero", 2 if row["pp"] == 1 else 1, WITH_CONTEXT)
-        if sharded_once_a_step(one_layout(nearest.setup.cluster, **row))[0]:
+        if sharded_once_a_step(nearest.layouts)[0]:
             nearest.change("zero", 1, ONCE_A_STEP)
         if row["zero"] == 1 and row["pp"] == 1:
             nearest.change("zero", 2, WITH_STATE)

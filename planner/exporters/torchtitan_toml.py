@@ -1,14 +1,11 @@
 """torchtitan before February 2026: a TOML job file. Keys read in torchtitan 0.2.2, config/job_config.py."""
 
-from dataclasses import replace
-
 from planner.base.errors import LayoutError
 from planner.exporters import torchtitan
 from planner.exporters.target import Job, Nearest, Target, comments, quoted
 from planner.exporters.torchtitan import Torchtitan
 from planner.exporters.torchtitan_models import registered
 from planner.models import Transformer
-from planner.search import Fixed
 
 ALONE = "a rank whose states nobody shares has no FSDP, which moves them to the host"
 FLOAT8 = "quantize.linear.float8"
@@ -27,6 +24,7 @@ class TorchtitanToml(Torchtitan):
     adapters = None
     head_module = "output"
     splits_backward = True
+    runs = Torchtitan.runs.without((ALONE, lambda x: x.offload_optimizer & (x.shards == 1)))
 
     def check_question(self, model: Transformer, precision: str, base: str | None = None) -> None:
         """A model that it registers, in a precision that is written."""
@@ -44,12 +42,6 @@ class TorchtitanToml(Torchtitan):
     def pipelines(self, model: Transformer) -> bool:
         """Of Llama and DeepSeek alone (`pipelining_fn` of each model's __init__.py)."""
         return registered(model, before=True).module in ("llama3", "deepseek_v3")
-
-    def only(self, fixed: Fixed) -> Fixed:
-        """As the recipe's; states go to the host where FSDP has several ranks."""
-        some = super().only(fixed)
-        alone = (ALONE, lambda x: x.offload_optimizer & (x.shards == 1))
-        return replace(some, never=(*some.never, alone))
 
     def adapt(self, nearest: Nearest) -> None:
         """Adapts as the recipe does, but replicas stand alone, and tensor parallelism brings sequence parallelism."""

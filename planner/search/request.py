@@ -61,6 +61,10 @@ class Fixed:
             return self.settled.get(name)
         raise AttributeError(f"{type(self).__name__} has no {name}")
 
+    def without(self, *never: tuple[str, Callable[[Any], Any]]) -> Fixed:
+        """The same, held to more of a framework's own rules."""
+        return replace(self, never=(*self.never, *never))
+
     @property
     def train(self) -> int:
         """What is trained: everything (0), or adapters, as of `planner.choices.training`."""
