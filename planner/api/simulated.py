@@ -24,6 +24,7 @@ from planner.report import simulations, tables
 from planner.report.pictures import svg_element, timeline_figure
 from planner.report.plain_table import View
 from planner.report.records import operation_frame
+from planner.schedules import Order
 from planner.schedules.csv_file import read_schedule
 from planner.setup import Setup
 from planner.step.estimate import estimate
@@ -36,8 +37,6 @@ from planner.step.timeline.step_streams import simulate_streams
 if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
-
-    from planner.schedules import Order
 
 MOST_DRAWN = 2000  # operations: above, a picture in a notebook is megabytes that nobody can read
 

@@ -90,7 +90,7 @@ class RankParts:
     @cached_property
     def ends(self) -> tuple[Any, Any]:
         """Parameters of the embedding, and of the norm before the head."""
-        return counts.embedding_params(self.mine), counts.final_norm_params(self.mine)
+        return counts.embedding_params(self.mine), counts.norm_params(self.mine)
 
     @cached_property
     def module(self) -> Any:

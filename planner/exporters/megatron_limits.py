@@ -4,6 +4,7 @@ Read in Transformer Engine 2.9, attention/dot_product_attention/context_parallel
 Megatron-Core, transformer/transformer_config.py.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -25,24 +26,12 @@ def linear_biases(model: Transformer) -> bool:
     return bool(model.output_bias or model.mlp_bias or model.expert_bias)
 
 
-def _ring(x: Layouts) -> Any:
-    return (x.cp > 1) & (x.ulysses != x.cp)
-
-
-def _exchange(x: Layouts) -> Any:
-    return (x.cp > 1) & (x.ulysses == x.cp)
-
-
-def _cut_experts(x: Layouts) -> Any:
-    return x.etp > 1
-
-
 def impossible(model: Transformer) -> Broken:
     """The rules of a model, each with the function that says where a table of layouts breaks it."""
-    table = (
-        (model.num_window_layers, WINDOWS, _ring),
-        (is_latent(model), LATENT, _exchange),
-        (model.num_experts and linear_biases(model), BIASED, _cut_experts),
+    table: tuple[tuple[Any, str, Callable[[Layouts], Any]], ...] = (
+        (model.num_window_layers, WINDOWS, lambda x: (x.cp > 1) & (x.ulysses != x.cp)),
+        (is_latent(model), LATENT, lambda x: (x.cp > 1) & (x.ulysses == x.cp)),
+        (model.num_experts and linear_biases(model), BIASED, lambda x: x.etp > 1),
     )
     return tuple((text, broken) for applies, text, broken in table if applies)
 

@@ -122,19 +122,14 @@ def embedding_params(m: Transformer) -> Any:
     return (m.vocab + np.asarray(m.max_positions)) * m.hidden + _flag(m.embedding_norm) * norm_params(m)
 
 
-def final_norm_params(m: Transformer) -> Any:
-    """Parameters of the norm before the head."""
-    return norm_params(m)
-
-
 def head_params(m: Transformer, tied: Any = None) -> Any:
     """Parameters of an untied output matrix; 0 where the head is the token table. tied: None, as the model says."""
     return (1 - _flag(m.tied if tied is None else tied)) * m.vocab * m.hidden
 
 
 def total_params(m: Transformer) -> Any:
-    """All parameters; vocabulary unpadded."""
-    return layers_params(m) + mtp_params(m) + embedding_params(m) + final_norm_params(m) + head_params(m)
+    """All parameters, those of the norm before the head among them; vocabulary unpadded."""
+    return layers_params(m) + mtp_params(m) + embedding_params(m) + norm_params(m) + head_params(m)
 
 
 def active_params(m: Transformer) -> Any:

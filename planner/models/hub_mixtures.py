@@ -1,7 +1,9 @@
 """Mixtures of experts and hybrids by Hugging Face's model types: what their config.json calls which size."""
 
+from collections.abc import Callable
 from typing import Any
 
+from planner.models.description import LARGEST_OF
 from planner.models.from_shape import LETTERS
 from planner.models.hub_config import (
     Config,
@@ -11,15 +13,30 @@ from planner.models.hub_config import (
     rotary_share,
     window_fields,
 )
-from planner.models.hub_routing import layer_fields, router_fields
 
 KINDS = dict(zip(("mamba", "attention", "mlp", "moe"), LETTERS, strict=True))
 """Layers of `layers_block_type`, by their letters in a pattern."""
 
 
+def _router(c: Config, score: str, scale: float = 1.0, *, sums: bool = True) -> dict[str, Any]:
+    """How an expert's weight comes of its score; what a file leaves out is Transformers' default, given here."""
+    score = c.data.get("scoring_func") or score
+    if score not in ("softmax", "sigmoid"):
+        raise c.fault("scoring_func", "softmax or sigmoid")
+    scale = c.real("router_scale") if c.data.get("routed_scaling_factor") is not None else scale
+    first = "" if c.flag("norm_topk_prob", sums) else "-first"
+    return {"router": f"{score}{first}" + (f" {scale:g}" if scale != 1 else "")}
+
+
+def _layers(layers: int, sparse: Callable[[int], bool]) -> dict[str, Any]:
+    """Layers without experts by their number from 0: how many, and the whole where they aren't the first."""
+    each = "".join(str(int(sparse(i))) for i in range(min(layers, LARGEST_OF["layers"] + 1)))
+    return {"dense_layers": each.count("0"), "expert_layers": "" if "10" not in each else each}
+
+
 def mixtral(c: Config) -> dict[str, Any]:
     """Experts in every layer."""
-    common = common_fields(c, "moe", kv_absent=8) | router_fields(c, "softmax")
+    common = common_fields(c, "moe", kv_absent=8) | _router(c, "softmax")
     return common | window_fields(c, common["layers"], c.size("sliding_window", 0)) | {
         "moe_ffn": c.size("intermediate_size"), "experts": c.size("num_local_experts", 8),
         "top_k": c.size("num_experts_per_tok", 2),
@@ -28,7 +45,7 @@ def mixtral(c: Config) -> dict[str, Any]:
 
 def minimax(c: Config) -> dict[str, Any]:
     """MiniMax-M2: Mixtral's fields, norms over queries and keys, rotary positions of some of a head's channels."""
-    out = mixtral(c) | router_fields(c, "sigmoid") | {"qk_norm": c.flag("use_qk_norm", True)}
+    out = mixtral(c) | _router(c, "sigmoid") | {"qk_norm": c.flag("use_qk_norm", True)}
     return out | (
         {"rotary_percent": rotary_share(c, out.get("head_dim", out["hidden"] / out["heads"]))}
         if c.data.get("rotary_dim")
@@ -41,8 +58,8 @@ def _qwen_moe(c: Config) -> dict[str, Any]:
     layers, experts = c.size("num_hidden_layers"), c.size("num_experts", least=0)
     step = c.size("decoder_sparse_step", 1)
     only = c.layer_numbers("mlp_only_layers", layers) or ()
-    sparse = layer_fields(layers, lambda i: experts > 0 and (i + 1) % step == 0 and i not in only)
-    return common_fields(c, "moe") | late_window_fields(c) | router_fields(c, "softmax", sums=False) | sparse | {
+    sparse = _layers(layers, lambda i: experts > 0 and (i + 1) % step == 0 and i not in only)
+    return common_fields(c, "moe") | late_window_fields(c) | _router(c, "softmax", sums=False) | sparse | {
         "ffn": c.size("intermediate_size"), "moe_ffn": c.size("moe_intermediate_size"), "experts": experts,
         "top_k": c.size("num_experts_per_tok"),
     }  # fmt: skip
@@ -68,8 +85,8 @@ def llama4(c: Config) -> dict[str, Any]:
     if not isinstance(kinds, list) or any(kind not in ("chunked_attention", "full_attention") for kind in kinds):
         raise c.fault("layer_types", "a list of chunked_attention or full_attention")
     listed, step = c.layer_numbers("moe_layers", layers), c.size("interleave_moe_layer_step", 1)
-    sparse = layer_fields(layers, lambda i: (i + 1) % step == 0 if listed is None else i in listed)
-    return common | bias_fields(c) | sparse | router_fields(c, "sigmoid", sums=False) | {
+    sparse = _layers(layers, lambda i: (i + 1) % step == 0 if listed is None else i in listed)
+    return common | bias_fields(c) | sparse | _router(c, "sigmoid", sums=False) | {
         "ffn": c.size("intermediate_size_mlp", 16384), "moe_ffn": c.size("intermediate_size"), "shared_experts": 1,
         "experts": c.size("num_local_experts", 16), "top_k": c.size("num_experts_per_tok", 1),
         "qk_l2_norm": c.flag("use_qk_norm", True), "chunk": c.size("attention_chunk_size", 0, absent=8192),
@@ -81,7 +98,7 @@ def gpt_oss(c: Config) -> dict[str, Any]:
     common = common_fields(c, "moe", kv_absent=8) | bias_fields(c, True)
     # Every other layer from the first, unless layer_types says which.
     windows = window_fields(c, (common["layers"] + 1) // 2, c.size("sliding_window", 0, absent=128))
-    return common | windows | router_fields(c, "softmax") | {
+    return common | windows | _router(c, "softmax") | {
         "expert_bias": True, "clamped": True, "head_dim": c.size("head_dim", 64),
         "moe_ffn": c.size("intermediate_size"), "experts": c.size("num_local_experts", 128),
         "top_k": c.size("num_experts_per_tok", 4),
@@ -108,14 +125,14 @@ def deepseek_v2(c: Config) -> dict[str, Any]:
     """V3's fields, but routing is limited to groups only where `topk_method` says so."""
     limited = c.data.get("topk_method", "greedy") == "group_limited_greedy"
     free = {} if limited else {"expert_groups": 0, "top_k_groups": 0}
-    return deepseek_v3(c) | router_fields(c, "softmax", sums=False) | free
+    return deepseek_v3(c) | _router(c, "softmax", sums=False) | free
 
 
 def deepseek_v3(c: Config) -> dict[str, Any]:
     """Latent attention, shared experts, routing limited to groups, modules of multi-token prediction."""
     c.require("attention_bias", False)
     rope = c.size("qk_rope_head_dim")
-    return common_fields(c, "moe") | _shared_and_routed(c, 3) | router_fields(c, "sigmoid", 2.5) | {
+    return common_fields(c, "moe") | _shared_and_routed(c, 3) | _router(c, "sigmoid", 2.5) | {
         "kv_heads": c.size("num_attention_heads"), "head_dim": c.size("qk_nope_head_dim") + rope,
         "q_lora_rank": c.size("q_lora_rank", 0, absent=1536), "kv_lora_rank": c.size("kv_lora_rank"),
         "qk_rope_head_dim": rope, "v_head_dim": c.size("v_head_dim"),
@@ -126,12 +143,12 @@ def glm4_moe(c: Config) -> dict[str, Any]:
     """GLM-4.5: DeepSeek-V3's experts behind grouped-query attention."""
     c = c.filled({"n_group": 1, "topk_group": 1})
     own = {"qkv_bias": c.flag("attention_bias", False), "qk_norm": c.flag("use_qk_norm", False)}
-    return common_fields(c, "moe") | _shared_and_routed(c, 1) | router_fields(c, "sigmoid") | own
+    return common_fields(c, "moe") | _shared_and_routed(c, 1) | _router(c, "sigmoid") | own
 
 
 def olmoe(c: Config) -> dict[str, Any]:
     """Norms over queries and keys whole are counted by head."""
-    return common_fields(c, "moe") | bias_fields(c) | router_fields(c, "softmax", sums=False) | {
+    return common_fields(c, "moe") | bias_fields(c) | _router(c, "softmax", sums=False) | {
         "moe_ffn": c.size("intermediate_size"), "experts": c.size("num_experts", 64),
         "top_k": c.size("num_experts_per_tok", 8), "qk_norm": True,
     }  # fmt: skip
@@ -196,7 +213,7 @@ def granite_hybrid(c: Config) -> dict[str, Any]:
     heads, width = c.size("mamba_n_heads", 128), c.size("intermediate_size")
     shared = c.size("shared_intermediate_size", least=0)
     sparse = {"experts": experts, "top_k": c.size("num_experts_per_tok"), "moe_ffn": width,
-              "shared_experts": shared / width} | router_fields(c, "softmax") if experts else {}  # fmt: skip
+              "shared_experts": shared / width} | _router(c, "softmax") if experts else {}  # fmt: skip
     return common | sparse | {
         "pattern": "".join(KINDS[kind] + ("E" if experts else "-") for kind in kinds), "gated": True,
         "ffn": shared or width, "rotary": c.data.get("position_embedding_type") == "rope",

@@ -151,11 +151,6 @@ def _cohere(c: Config) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _cohere2(c: Config) -> dict[str, Any]:
-    """A sliding window in all but every fourth layer."""
-    return _cohere(c) | _all_but_every(c, c.size("sliding_window_pattern", 4))
-
-
 def _phi(c: Config) -> dict[str, Any]:
     """The head's bias isn't counted."""
     return common_fields(c, "gpt") | {
@@ -171,7 +166,7 @@ MODEL_TYPES: dict[str, Callable[[Config], dict[str, Any]]] = {
     "falcon": _falcon,
     "phi": _phi,
     "cohere": _cohere,
-    "cohere2": _cohere2,
+    "cohere2": lambda c: _cohere(c) | _all_but_every(c, c.size("sliding_window_pattern", 4)),
     "llama": _llama,
     "granite": _llama,
     "mistral": lambda c: _windowed(c, c.size("sliding_window", 0, absent=4096), 8),

@@ -86,21 +86,17 @@ def _value(value: float | None, unit: str) -> str:
     return "-" if value is None else f"{few_digits(value)} {unit}"
 
 
-def _nics(r: Mapping[str, Any]) -> str:
-    return f"{r['nics_per_node']} NIC{'s' * (r['nics_per_node'] != 1)} per node"
-
-
 def network_view(r: Mapping[str, Any]) -> View:
     """The network that suffices first, then the curve, the strategies and the first paper's question."""
     unit, wide = r["unit"], r["along"] == "bandwidth"
-    best = r["curve"][-1]
+    best, nics = r["curve"][-1], r["nics_per_node"]
     lines: list[View] = [
         bold(
             f"{r['model']} on {gpus_text(r['gpus'])} of {r['cluster']}, batch {r['global_batch']:,}: "
             f"the {r['worst']} within 5 % of the fastest is {_value(r['enough'], unit)}"
             + (f" ({r['enough'] / r['gpus_per_node']:.3g} Gb/s per GPU)" if wide else "")
         ),
-        f"  {r['framework']}; {_nics(r)} at every point"
+        f"  {r['framework']}; {nics} NIC{'s' * (nics != 1)} per node at every point"
         + (f", each with its share; the cluster's own have {r['nic_gbit_per_s']:g} Gb/s each" if wide else
            f", of {r['nic_gbit_per_s']:g} Gb/s"),
         "",

@@ -69,11 +69,6 @@ def with_latency(cluster: Cluster, microseconds: float) -> Cluster:
     return replace(cluster, network=link.later(microseconds * 1e-6 / link.latency_s))
 
 
-def with_oversubscription(cluster: Cluster, times: float) -> Cluster:
-    """The cluster whose nodes have so many times the bandwidth of their pod's links to others."""
-    return replace(cluster, oversubscription=times)
-
-
 @dataclass(frozen=True, kw_only=True)
 class NetworkAxis:
     """A varied figure of the network: values from worst to best, with their names. worst: what its worst is called."""
@@ -99,7 +94,7 @@ AXES = {
         NetworkAxis(name="latency", unit="us", worst="longest latency", marks=LATENCIES, change=with_latency),
         NetworkAxis(
             name="oversubscription", unit="to 1", worst="largest oversubscription", marks=OVERSUBSCRIPTIONS,
-            change=with_oversubscription,
+            change=lambda cluster, times: replace(cluster, oversubscription=times),
         ),
     )
 }  # fmt: skip

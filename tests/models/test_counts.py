@@ -130,7 +130,7 @@ def test_total_is_the_sum_of_its_parts(name: str) -> None:
     mlps = m.num_dense_layers * counts.mlp_params(m) + sparse * experts
     shared = m.num_layers if m.parallel_block and not m.parallel_norms else 0
     norms = (attention + m.num_ssm_layers + m.num_dense_layers + sparse - shared) * counts.norm_params(m)
-    outside = counts.embedding_params(m) + counts.final_norm_params(m) + counts.head_params(m)
+    outside = counts.embedding_params(m) + counts.norm_params(m) + counts.head_params(m)
     assert counts.total_params(m) == mixers + mlps + norms + outside + counts.mtp_params(m)
     assert (m.num_mtp_layers > 0) == (counts.mtp_params(m) > 0)
     assert sparse or counts.active_params(m) == counts.total_params(m)
