@@ -182,7 +182,7 @@ class Alternatives:
         for name, value in LIGHTER:
             free = shared.get(name, CHOICES[name].default) == CHOICES[name].default
             if free and (target is None or target.writes(name, value)):
-                option = f"--{name.replace('_', '-')} {value_text(value)}"
+                option = f"--{CHOICES[name].typed} {value_text(value)}"
                 yield option, _settled(fixed, name, value)
         if not fixed.offload:
             yield "--allow-offload", replace(fixed, offload=True)

@@ -75,6 +75,11 @@ class Choice:
         return self.kind if issubclass(self.kind, IntEnum) else None
 
     @property
+    def typed(self) -> str:
+        """Its name as a user types it."""
+        return self.name.replace("_", "-")
+
+    @property
     def plain_kind(self) -> type:
         """The kind of its value in a file or a record: int, float, bool or str."""
         return str if self.enumeration else self.kind

@@ -3,6 +3,7 @@
 import gc
 import io
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -194,13 +195,21 @@ def _typed(names: Sequence[str]) -> str | None:
 
 
 def _by_option(message: str, commands: Sequence[str]) -> str:
-    """A fault with the option that was typed in place of the field that it begins with."""
-    field, is_, rest = message.partition(" is ")
-    if is_ and len(commands) == 1 and field.isidentifier():
-        line: Any = typer.main.get_command(application(tuple(commands)))
-        options = [one.opts for one in line.commands[commands[0]].params if one.name == field]
-        field = (options and _typed(options[0])) or field
-    return field + is_ + rest
+    """A fault with the option that was typed in place of the field that it begins with; others as they are typed."""
+    if len(commands) != 1:
+        return message
+    line: Any = typer.main.get_command(application(tuple(commands)))
+    options = {one.name: one.opts for one in line.commands[commands[0]].params}
+    field = re.match("[a-z_]+(?= (is|has) )", message)
+    typed = _typed(options.get(field[0], ())) if field else None
+    if field and typed:
+        message = typed + message[field.end() :]
+
+    def hyphens(word: re.Match[str]) -> str:
+        name = word[0].replace("_", "-")
+        return name if f"--{name}" in options.get(word[0], ()) else word[0]
+
+    return re.sub(r"(?<!['\w.=-])[a-z]+_[a-z_]+(?![\w=])", hyphens, message)
 
 
 def _drop_output() -> None:

@@ -134,7 +134,7 @@ def _parameter(
     choice: Choice, kind: Any, default: Any, says: str, panel: str, both: bool, **more: Any
 ) -> inspect.Parameter:
     """An option as typer reads it; both: a flag can be set and unset."""
-    names_of = [f"--{name.replace('_', '-')}" for name in (choice.name, choice.also) if name]
+    names_of = [f"--{name}" for name in (choice.typed, choice.also) if name]
     if choice.kind is bool and both:
         names_of = [f"{option}/--no-{option[2:]}" for option in names_of]
     complete = None

@@ -40,7 +40,8 @@ def _without_one(fixed: Fixed, text: str) -> Fixed:
     name, said, value = (part.strip() for part in text.partition("="))
     name = called(name)
     if name not in SETTLED:
-        raise InputError(f"exclude is {shown(text)}; allowed: {', '.join(SETTLED)}, each alone or with =value")
+        names = ", ".join(CHOICES[known].typed for known in SETTLED)
+        raise InputError(f"exclude is {shown(text)}; allowed: {names}, each alone or with =value")
     choice = CHOICES[name]
     if not said and choice.kind is str:
         raise InputError(f"exclude is {shown(text)}; allowed: {name}=name, such as {name}=zb-*")
@@ -59,6 +60,6 @@ def _without_one(fixed: Fixed, text: str) -> Fixed:
 def _with(fixed: Fixed, text: str, name: str, left: Sequence[Any]) -> Fixed:
     """The searched choices, one with these values."""
     if not left:
-        raise InputError(f"exclude is {shown(text)}; it leaves no {name} to choose")
+        raise InputError(f"exclude is {shown(text)}; it leaves no {CHOICES[name].typed} to choose")
     settled: dict[str, Any] = {name: tuple(left)}
     return replace(fixed, **settled)

@@ -59,9 +59,9 @@ def parse_wanted(text: str) -> dict[str, Any]:
             raise InputError(f"why is {shown(text)}; allowed: choices with values, such as tp=8,pp=1")
         key = called(name)
         if key not in known:
-            raise UnknownNameError("choice of a layout", name, known)
+            raise UnknownNameError("choice of a layout", name, [CHOICES[key].typed for key in known])
         if key in out:
-            raise InputError(f"why has {key} twice; allowed: once")
+            raise InputError(f"why has {CHOICES[key].typed} twice; allowed: once")
         out[key] = _value(CHOICES[key], value.lower())
     return out
 
@@ -72,7 +72,7 @@ def _value(choice: Choice, value: str) -> Any:
         return get_schedule(value).name
     if choice.kind is str and not choice.codec:
         raise InputError(
-            f"why has {choice.name}, which no search chooses; allowed: other choices, such as layer_split=ends"
+            f"why has {choice.typed}, which no search chooses; allowed: other choices, such as layer-split=ends"
         )
     if choice.kind is bool:
         return flag(choice.name, switch(value))
@@ -82,9 +82,9 @@ def _value(choice: Choice, value: str) -> Any:
         try:
             return choice.coded(float(value))
         except ValueError:
-            raise InputError(f"why has {choice.name} {shown(value)}; allowed: {choice.allowed}") from None
+            raise InputError(f"why has {choice.typed} {shown(value)}; allowed: {choice.allowed}") from None
     if not (value.isdecimal() and value.isascii() and len(value) <= 7 and choice.least <= int(value) <= choice.most):
-        raise InputError(f"why has {choice.name} {shown(value)}; allowed: {choice.allowed}")
+        raise InputError(f"why has {choice.typed} {shown(value)}; allowed: {choice.allowed}")
     return int(value)
 
 
@@ -103,7 +103,7 @@ def why_not(setup: Setup, found: Recommendation, wanted: dict[str, Any]) -> Why:
         lacks = allowed is not None and allowed == getattr(setup.framework.runs, key, None)
         if key in wanted and allowed is not None and not lacks and _coded(key, wanted[key]) not in allowed:
             words = ", ".join(value_text(value) for value in allowed)
-            return because("settled", f"Not searched: only {key} {words} was allowed.")
+            return because("settled", f"Not searched: only {CHOICES[key].typed} {words} was allowed.")
     kernels = [kernel.name.lower() for kernel in attention_kernels(setup.cluster)]
     if wanted.get("attention", kernels[0]) not in kernels:
         return because("illegal", f"Not legal: {setup.cluster.accelerator.name} has attention {', '.join(kernels)}.")
@@ -126,8 +126,8 @@ def why_not(setup: Setup, found: Recommendation, wanted: dict[str, Any]) -> Why:
     for key, runs in vars(setup.framework.runs).items():
         value = other.layouts.row(0)[key]
         if key in wanted and runs and value not in runs and getattr(found.request.fixed, key) == runs:
-            text = f"Not searched: {setup.framework.name} does not run {key} {value}; --any-framework searches it. "
-            return because("framework", text + difference, other)
+            text = f"Not searched: {setup.framework.name} does not run {CHOICES[key].typed} {value}; "
+            return because("framework", f"{text}--any-framework searches it. {difference}", other)
     if found.request.no_zero_1 and other.layouts.zero[0] == 1 and other.layouts.pp[0] == 1:
         text = f"Not searched: {setup.framework.name} scatters gradients in every backward pass, so without a pipeline "
         return because("framework", f"{text}zero 1 is zero 2 there; --zero 1 searches it. {difference}", other)
@@ -148,7 +148,7 @@ def _passed_over(setup: Setup, both: Estimate) -> str:
     few, many = unusual(setup, both.layouts)
     if many > few:
         row = both.layouts.row(1)
-        names = ", ".join(f"{name} {value_text(row[name])}" for name, count in counts.items() if count[1])
+        names = ", ".join(f"{CHOICES[key].typed} {value_text(row[key])}" for key, count in counts.items() if count[1])
         return f" It has {many} unusual choice{'s' * bool(many > 1)}, not {few}: {names}."
     less, more = both.fit_chance[1], both.fit_chance[0]
     return f" It fits in {less:.1%} of such cases, not in {more:.1%}." if less < more else ""

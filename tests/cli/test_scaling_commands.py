@@ -313,6 +313,10 @@ def test_bad_input_is_one_line_and_exit_code_2(args, expected):
     ("recommend llama3-8b h100 8 --not foo=3", "planner: --not is 'foo=3'; allowed: schedule"),
     ("recommend llama3-8b h100 8 --exclude foo=3", "planner: --exclude is 'foo=3'; allowed: schedule"),
     ("recommend llama3-8b h100 0", "planner: gpus is 0; allowed: "),
+    ("recommend llama3-8b h100 8 --why mb=0", "planner: --why has micro-batch '0'; allowed: a whole number"),
+    ("recommend llama3-8b h100 8 --why foo=3", "planner: unknown choice of a layout 'foo'; allowed: attention, capa"),
+    ("estimate llama3-8b h100 --recompute-layers 2 --global-batch 8",
+     "planner: illegal layout: recompute-layers needs recompute full; got recompute none, recompute-layers 2"),
 ])  # fmt: skip
 def test_a_fault_names_the_option_that_was_typed(typed, said):
     done = planner(*typed.split())

@@ -147,14 +147,14 @@ BAD = [
     (["simulate", *LAYOUT, "--schedule", "zb-v"], "exactly 2 virtual stages"),
     (
         ["simulate", *LAYOUT, "--sequence-slices", "3"],
-        "sequence_slices 3, sequence_parallel off, seq_len 2048",
+        "sequence-slices 3, sequence-parallel off, seq-len 2048",
     ),
     (["simulate", *LAYOUT, "--trace", "step.txt"], "--trace is step.txt; allowed: a path that ends in .json"),
     (
         ["partition", "gpt3-175b", "--cluster", "dgx-a100-80gb", "--pp", "4", "--global-batch", "8"],
         "no split of 96 layers",
     ),
-    (["compare", *LAYOUT, "--dp", "3"], "global_batch must be divisible by dp * micro_batch"),
+    (["compare", *LAYOUT, "--dp", "3"], "global-batch must be divisible by dp * micro-batch"),
 ]
 
 
