@@ -37,13 +37,14 @@ MOST_SITES = 1000
 def training_on_sites(
     setup: Setup, goal: Goal, given: Given, *, sites: Sequence[int], gbit: Sequence[float], latency_ms: float,
     batch: int, sync_every: int, shares: int | None, bits: int, overlap_steps: float, replica_law: str,
-    exact_tokens: bool, **choices: Any,
+    exact_tokens: bool, top_k: float = 0.001, rank: int | None = None, **choices: Any,
 ) -> Answer:  # fmt: skip
     """Days and dollars of every way to train on sites of so many GPUs, joined by links of so many Gb/s.
 
     gbit: of each site's link, or one for all. latency_ms: one way. sync_every, shares, bits, overlap_steps: DiLoCo's
     steps between exchanges, Streaming DiLoCo's shares (None: of three layers each), bits of an outer gradient, steps
-    that a share travels behind. choices: what the search may choose from, as of `planner.recommend`.
+    that a share travels behind. top_k: of gradients, the share that is sent; rank: PowerSGD's (None: a quarter of the
+    width). choices: what the search may choose from, as of `planner.recommend`.
 
     Raises InputError or UnknownNameError if a value is out of range or of another kind, or a name is unknown;
     LayoutError if no way is legal and fits.
@@ -63,6 +64,9 @@ def training_on_sites(
         raise InputError(f"bits is {bits}; allowed: {', '.join(map(str, BITS))}")
     layers = int(setup.model.num_layers)
     shares = math.ceil(layers / LAYERS_A_SHARE) if shares is None else whole("shares", shares, most=layers)
+    real("top_k", top_k, least=1e-6, most=0.5)
+    hidden = int(setup.model.hidden)
+    rank = max(hidden // 4, 1) if rank is None else whole("rank", rank, most=hidden)
     setup, request = held_request(setup, **choices)
     check_tokens(request.fixed, goal.origin == "given")
     shared = dict(request.fixed.shared)
@@ -71,7 +75,7 @@ def training_on_sites(
         setup=setup, goal=goal, assumptions=assume(setup.cluster, given),
         sites=Sites(gpus=tuple(sites), bytes_per_s=rates, latency_s=latency_ms / 1e3), batch=batch, request=request,
         law=get_replica_law(replica_law), every=sync_every, shares=shares,
-        bits=float(bits), overlap_steps=overlap_steps, exact_tokens=exact_tokens,
+        bits=float(bits), overlap_steps=overlap_steps, exact_tokens=exact_tokens, top_k=top_k, rank=rank,
     )  # fmt: skip
     ways = site_ways(case)
     best = best_way(ways)

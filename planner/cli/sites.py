@@ -37,6 +37,8 @@ def command(
     shares: Annotated[int | None, o.asks("--shares", "Streaming DiLoCo's shares; else of three layers each.")] = None,
     bits: Annotated[int, o.asks("--bits", "Bits of an outer gradient: 32, 16, 8 or 4.")] = 32,
     overlap_steps: Annotated[float, o.asks("--overlap-steps", "Steps behind which a share travels.")] = 1.0,
+    top_k: Annotated[float, o.asks("--top-k", "Share of gradients that top-k sends, 1e-6 to 0.5.")] = 0.001,
+    rank: Annotated[int | None, o.asks("--rank", "PowerSGD's rank; else a quarter of the width.")] = None,
     replica_law: Annotated[
         str,
         o.asks("--replica-law", "What seldom exchanges add to the loss: charles-2025, rahman-2026 or a file."),
@@ -46,7 +48,8 @@ def command(
     given: dict[str, float | None],
     **choices: Any,
 ) -> None:  # fmt: skip
-    """Days and dollars on sites with slow links: one site alone, every step, DiLoCo, Streaming DiLoCo, a pipeline.
+    """Days and dollars on sites with slow links: one site alone, every step (gradients compressed or not),
+    DiLoCo, Streaming DiLoCo, a pipeline.
 
     Example: planner sites llama2-7b --cluster dgx-h100 --sites 4x64 --gbit 1 --global-batch 1024
     """
@@ -62,6 +65,6 @@ def command(
         answer = training_on_sites(
             setup, aim.goal(setup.model), given, sites=gpus, gbit=rates, latency_ms=latency_ms,
             batch=batch, sync_every=sync_every, shares=shares, bits=bits, overlap_steps=overlap_steps,
-            replica_law=replica_law, exact_tokens=aim.loss is None, **choices,
+            replica_law=replica_law, top_k=top_k, rank=rank, exact_tokens=aim.loss is None, **choices,
         )  # fmt: skip
     o.show(answer, json)

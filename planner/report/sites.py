@@ -28,7 +28,8 @@ def sites_record(case: SitesCase, ways: tuple[SiteWay, ...], **more: Any) -> dic
         "model": case.setup.model.name, "cluster": case.setup.cluster.name, "framework": case.setup.framework.name,
         "sites": [{"gpus": g, "link_gbit_per_s": b / GBIT} for g, b in zip(links.gpus, links.bytes_per_s, strict=True)],
         "latency_s": links.latency_s, "global_batch": case.batch, "sync_every": case.every, "shares": case.shares,
-        "bits": case.bits, "overlap_steps": case.overlap_steps, **more, "ways": [_record(w) for w in ways],
+        "bits": case.bits, "overlap_steps": case.overlap_steps, "top_k": case.top_k, "rank": case.rank, **more,
+        "ways": [_record(w) for w in ways],
         "replica_law": case.law.name, "replica_law_source": case.law.source,
         "goal": goal_record(case),
         "assumptions": assumptions_record(case.assumptions),
@@ -40,7 +41,8 @@ def _record(w: SiteWay) -> dict[str, Any]:
         return {"way": w.name, "none": w.none}
     return {
         "way": w.name, "none": "", "gpus": w.gpus, "sites": w.sites, "step_time_s": w.step_s,
-        "compute_s": w.compute_s, "travel_s": w.travel_s, "enough_gbit_per_s": finite(w.enough_gbit),
+        "compute_s": w.compute_s, "arithmetic_s": w.arithmetic_s, "travel_s": w.travel_s,
+        "sent_gib": w.sent_bytes / GIB, "enough_gbit_per_s": finite(w.enough_gbit), "loss_known": w.loss_known,
         "loss_ratio": w.loss_ratio, "tokens_ratio": w.tokens_ratio, "days": finite(float(w.run.wall_s[0]) / DAY),
         "goodput": float(w.run.goodput[0]), "cost_usd": finite(float(w.run.cost_usd[0])),
         "outer_gib_per_gpu": w.outer_bytes / GIB, "outer_on_host": w.outer_on_host,
@@ -58,11 +60,14 @@ def sites_text(sites: Sites) -> str:
 
 def sites_view(case: SitesCase, r: Mapping[str, Any]) -> View:
     """The way that ends first, then all ways, then the laws and the assumptions."""
-    ends = any(w.get("days") is not None for w in r["ways"])
-    said = f"{r['best']} ends first" if ends else "none ends, for failures leave too little time to train"
-    costs = {w["way"]: w["cost_usd"] for w in r["ways"] if w.get("cost_usd") is not None}
+    days = {w["way"]: w["days"] for w in r["ways"] if w.get("days") is not None and w["loss_known"]}
+    said = f"{r['best']} ends first" if days else "none ends, for failures leave too little time to train"
+    costs = {w["way"]: w["cost_usd"] for w in r["ways"] if w["way"] in days and w["cost_usd"] is not None}
     cheapest, priced = min(costs, key=lambda way: costs[way], default=r["best"]), bool(costs)
-    said += f", {cheapest} is cheapest" * (ends and cheapest != r["best"])
+    said += f", {cheapest} is cheapest" * bool(days and cheapest != r["best"])
+    unknown = [w for w in r["ways"] if w.get("days") is not None and not w["loss_known"]]
+    sooner = [f"{w['way']} in {w['days']:,.1f} days" for w in unknown if w["days"] < min(days.values(), default=0.0)]
+    said += f"; if no loss came of it, {' and '.join(sooner)}" if sooner else ""
     head = f"{r['model']} on {sites_text(case.sites)} of {r['cluster']}, batch {case.batch:,}: {said}"
     money = ["USD"] if priced else []
     table = plain_table(
@@ -74,12 +79,13 @@ def sites_view(case: SitesCase, r: Mapping[str, Any]) -> View:
             table.add_row(w["way"], *["-"] * (7 + priced), f"none: {w['none']}")
             continue
         cost = [count_text(w["cost_usd"])] if priced else []
-        days = "never ends" if w["days"] is None else f"{w['days']:,.1f}"
+        lasts = "never ends" if w["days"] is None else f"{w['days']:,.1f}"
+        loss = f"{w['loss_ratio'] - 1:+.2%}" if w["loss_known"] else "unknown"
         enough = w["enough_gbit_per_s"]
         gbit = "-" if w["sites"] == 1 else "none" if enough is None else few_digits(enough)
         table.add_row(
             w["way"], f"{w['gpus']:,}", f"{w['step_time_s']:.4g} s", f"{w['compute_s'] / w['step_time_s']:.0%}",
-            f"{w['loss_ratio'] - 1:+.2%}", f"x {w['tokens_ratio']:.3g}", days, *cost, gbit, w["layout_text"],
+            loss, f"x {w['tokens_ratio']:.3g}", lasts, *cost, gbit, w["layout_text"],
         )  # fmt: skip
     return stacked(
         bold(head), "", table, "", bold("Law"), *_laws(case, r), "",
@@ -105,10 +111,11 @@ def _assumed(case: SitesCase, r: Mapping[str, Any]) -> list[str]:
         f"Streaming DiLoCo sends {case.shares} shares in turn, each behind {case.overlap_steps:g} of its steps",
         f"  outer gradients of {case.bits:g} bits (--bits) add nothing to the loss: so at 4 bits in Douillard et al. "
         "2025 (arXiv 2501.18512, table 1: one model of 1B); a share at a time and behind steps neither",
+        *_compressed(case, r),
         "  a failure stops all sites until the restart",
         "  pipeline: sites in order, 1F1B or GPipe; what is searched is the layout of one cluster, then the links",
     ]
-    outer = next((w for w in r["ways"] if w.get("outer_gib_per_gpu")), None)
+    outer = next((w for w in r["ways"] if w["way"] == "DiLoCo" and w.get("outer_gib_per_gpu")), None)
     if outer is not None:
         where = "on the host: it doesn't fit beside the layout" if outer["outer_on_host"] else "beside the layout"
         lines.append(f"  the outer optimizer keeps {outer['outer_gib_per_gpu']:.3g} GiB per GPU, {where}")
@@ -116,6 +123,24 @@ def _assumed(case: SitesCase, r: Mapping[str, Any]) -> list[str]:
     if slowest is not None and slowest["travel_s"]:
         lines.append(f"  the longest exchange takes {format_seconds(slowest['travel_s'])} ({slowest['way']})")
     return lines
+
+
+def _compressed(case: SitesCase, r: Mapping[str, Any]) -> list[str]:
+    """What compressed gradients are, whose loss nobody has a law of, and what they take."""
+    said = {
+        "8-bit gradients": "8 bits a value, summed in full; loss as without, so with LLaMA of 8B to 32B (Lin et al. "
+        "2026, arXiv 2605.00539, abstract)",
+        "top-k gradients": f"the largest {case.top_k:.3g} of all (--top-k), each with its index; no loss in small "
+        "models of images, speech and text (Lin et al. 2018, arXiv 1712.01887, abstract)",
+        "PowerSGD": f"rank {case.rank:,} (--rank); no loss in small models of images and text (Vogels et al. 2019, "
+        "arXiv 1905.13727, abstract); 12B needed a quarter of the width (Ramesh et al. 2021, 2102.12092, recalled)",
+    }  # fmt: skip
+    ways = {w["way"]: w for w in r["ways"] if not w["none"] and w["sites"] > 1}
+    return [
+        f"  {name}: {text}. A site sends {few_digits(ways[name]['sent_gib'])} GiB per step and computes "
+        f"{format_seconds(ways[name]['arithmetic_s'])} more"
+        for name, text in said.items() if name in ways
+    ]  # fmt: skip
 
 
 def mixed_record(asked: MixedQuestion, mixed: MixedCluster, ways: Sequence[MixedWay]) -> dict[str, Any]:

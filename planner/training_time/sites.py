@@ -1,12 +1,13 @@
 """A training on several sites with slow links between them: every way to divide it, and what each takes.
 
-One site alone; data parallelism that exchanges at every step, every H steps (local SGD, DiLoCo), or a share at a time
-behind the steps (Streaming DiLoCo); a pipeline whose stages lie on the sites in order, with what slow links between
-them add to its step. Array-first.
+One site alone; data parallelism that exchanges at every step, compressed or not, every H steps (local SGD, DiLoCo), or
+a share at a time behind the steps (Streaming DiLoCo); a pipeline whose stages lie on the sites in order, with what slow
+links between them add to its step. Array-first.
 """
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import groupby, product
 from math import gcd
 from typing import Any
@@ -18,7 +19,16 @@ from planner.base.errors import InputError, LayoutError
 from planner.base.units import GBIT
 from planner.costs.adapters import trained_parameters
 from planner.costs.case import Case
-from planner.costs.network.sites import OUTER_BYTES, SiteExchange, enough_bytes_per_s, every_step, exposed_s, share_s
+from planner.costs.network.compressed import arithmetic_s, compressed
+from planner.costs.network.sites import (
+    OUTER_BYTES,
+    SiteExchange,
+    enough_bytes_per_s,
+    every_step,
+    exposed_s,
+    sent_bytes,
+    share_s,
+)
 from planner.layouts import Layouts
 from planner.scaling.laws import ReplicaLaw
 from planner.scaling.loss import loss_ratio, tokens_ratio
@@ -79,7 +89,8 @@ class SitesCase(TrainingCase):
     """A training on sites, and how they may divide it; the fields of `SiteExchange` are DiLoCo's.
 
     every, shares, bits, overlap_steps: steps between exchanges, Streaming DiLoCo's shares, bits of an outer gradient,
-    steps that a share travels behind. law: what seldom exchanges add to the loss.
+    steps that a share travels behind. law: what seldom exchanges add to the loss. top_k, rank: the share of gradients
+    that is sent, and PowerSGD's rank.
     """
 
     sites: Sites
@@ -91,11 +102,19 @@ class SitesCase(TrainingCase):
     bits: float
     overlap_steps: float
     exact_tokens: bool
+    top_k: float
+    rank: int
 
     @property
     def parameters(self) -> float:
         """Parameters that are exchanged: all that is trained."""
         return trained_parameters(self.setup, self.request.fixed.train)
+
+    @cached_property
+    def slowest(self) -> Estimate:
+        """The best layout of the site whose best step is longest. Raises as `best`."""
+        parts = sorted(set(zip(self.sites.gpus, self.sites.batches(self.batch), strict=True)))
+        return max((self.best(*part) for part in parts), key=lambda one: float(one.step_time_s[0]))
 
     def best(self, gpus: int, batch: int, **settled: Any) -> Estimate:
         """The best layout of a search, an estimate of one. Raises LayoutError if nothing is legal, or nothing fits."""
@@ -107,10 +126,11 @@ class SitesCase(TrainingCase):
 class SiteWay:
     """One way to divide a training over sites, or why there is none.
 
-    compute_s: a step without waiting for links; step_s: with it, amortised. travel_s: seconds of one exchange between
-    sites. enough_gbit: Gb/s of a site's link with which it computes `BUSY` of its time. loss_ratio: as the law has it;
-    tokens_ratio: tokens over those of data parallelism, for its loss. outer_bytes: of a GPU, what the outer optimizer
-    keeps; outer_on_host: it doesn't fit beside the layout.
+    compute_s: a step without waiting for links, of which arithmetic_s compresses gradients; step_s: with it, amortised.
+    travel_s, sent_bytes: of one exchange between sites. enough_gbit: Gb/s of a site's link with which it computes
+    `BUSY` of its time. loss_known: not `UNPROVEN`; loss_ratio: as the law has it; tokens_ratio: tokens over those of
+    data parallelism, for its loss. outer_bytes: of a GPU, what the outer optimizer or compression keeps; outer_on_host:
+    it doesn't fit beside the layout.
     """
 
     name: str
@@ -118,8 +138,11 @@ class SiteWay:
     sites: int = 1
     compute_s: float = float("nan")
     step_s: float = float("nan")
+    arithmetic_s: float = 0.0
     travel_s: float = 0.0
+    sent_bytes: float = 0.0
     enough_gbit: float = 0.0
+    loss_known: bool = True
     loss_ratio: float = 1.0
     tokens_ratio: float = 1.0
     outer_bytes: float = 0.0
@@ -129,27 +152,35 @@ class SiteWay:
     none: str = ""
 
 
-def exchanges(case: SitesCase, micro_batches: int) -> dict[str, SiteExchange]:
-    """The data-parallel ways by name."""
-    each = every_step(case.setup.framework, case.request.precision, micro_batches, case.setup.model.num_layers)
-    seldom = SiteExchange(every=case.every, bits=case.bits)
+UNPROVEN = ("top-k gradients", "PowerSGD")
+"""Ways whose loss no publication has for language models of today: none of them is called best."""
+
+
+def exchanges(case: SitesCase, found: Estimate | None = None) -> dict[str, SiteExchange]:
+    """The data-parallel ways by name; found: a site's best layout, without which the names alone count."""
+    setup = case.setup
+    layouts = Layouts.of(global_batch=1) if found is None else found.layouts
+    micro_batches = int(layouts.micro_batches[0])
+    each = every_step(setup.framework, case.request.precision, micro_batches, setup.model.num_layers)
+    seldom = SiteExchange(every=case.every, bits=case.bits, kept_bytes=OUTER_BYTES if case.every > 1 else 0.0)
     some = replace(seldom, shares=case.shares, hidden_steps=case.overlap_steps)
-    return {"data parallel, every step": each, "DiLoCo": seldom, "Streaming DiLoCo": some}
+    small = compressed(Case.of(setup, layouts), each, case.top_k, case.rank)
+    return {"data parallel, every step": each, **small, "DiLoCo": seldom, "Streaming DiLoCo": some}
 
 
 def site_ways(case: SitesCase) -> tuple[SiteWay, ...]:
     """Every way, in a fixed order."""
     largest = max(case.sites.gpus)
     out = [_way(case, "one site alone", lambda: _alone(case, largest))]
-    for name in exchanges(case, 1):
+    for name in exchanges(case):
         out.append(_way(case, name, lambda name=name: _data_parallel(case, name)))
     out.append(_way(case, "pipeline over sites", lambda: _pipeline(case)))
     return tuple(out)
 
 
 def best_way(ways: tuple[SiteWay, ...]) -> SiteWay | None:
-    """The way that ends first; None where none does."""
-    ending = [(float(way.run.wall_s[0]), way) for way in ways if way.run is not None]
+    """The way that ends first, of those whose loss is known; None where none does."""
+    ending = [(float(way.run.wall_s[0]), way) for way in ways if way.run is not None and way.loss_known]
     return min(ending, key=lambda pair: pair[0])[1] if ending else None
 
 
@@ -176,22 +207,25 @@ def _alone(case: SitesCase, gpus: int) -> SiteWay:
 
 def _data_parallel(case: SitesCase, name: str) -> SiteWay:
     """Each site trains a copy on its part of the batch; all wait for the one whose best layout's step is longest."""
-    parts = sorted(set(zip(case.sites.gpus, case.sites.batches(case.batch), strict=True)))
-    found = max((case.best(*part) for part in parts), key=lambda one: float(one.step_time_s[0]))
-    exchange = exchanges(case, int(found.layouts.micro_batches[0]))[name]
-    step, sites, links = float(found.step_time_s[0]), len(case.sites.gpus), case.sites
+    found, links, sites = case.slowest, case.sites, len(case.sites.gpus)
+    if name == "PowerSGD" and case.request.fixed.train:
+        raise LayoutError("adapters have a low rank as they are")
+    exchange = exchanges(case, found)[name]
+    more = float(arithmetic_s(exchange, case.parameters, min(links.gpus)).max()) if sites > 1 else 0.0
+    step = float(found.step_time_s[0]) + more
     travel = float(share_s(exchange, case.parameters, sites, links.slowest_bytes_per_s, links.latency_s))
     enough = float(enough_bytes_per_s(exchange, case.parameters, sites, links.latency_s, step, BUSY))
     N = case.goal.target.parameters
     ratio = float(loss_ratio(case.law, N, sites, exchange.every))
     size = case.goal.target.size(case.goal.loss_law)
-    more = float(tokens_ratio(case.goal.loss_law, size, case.goal.target.tokens, ratio))
-    outer = OUTER_BYTES * case.parameters / min(links.gpus) if exchange.every > 1 and sites > 1 else 0.0
+    tokens = float(tokens_ratio(case.goal.loss_law, size, case.goal.target.tokens, ratio))
+    kept = exchange.kept_bytes * case.parameters / min(links.gpus) if sites > 1 else 0.0
     return SiteWay(
-        name=name, gpus=sum(links.gpus), sites=sites, compute_s=step,
+        name=name, gpus=sum(links.gpus), sites=sites, compute_s=step, arithmetic_s=more,
         step_s=step + float(exposed_s(exchange, travel, step)), travel_s=travel, enough_gbit=enough / GBIT,
-        loss_ratio=ratio, tokens_ratio=more, outer_bytes=outer,
-        outer_on_host=bool(found.memory_bytes[0] + outer > found.usable_bytes), layouts=found.layouts,
+        sent_bytes=float(sent_bytes(exchange, case.parameters, sites)), loss_known=name not in UNPROVEN,
+        loss_ratio=ratio, tokens_ratio=tokens,
+        outer_bytes=kept, outer_on_host=bool(found.memory_bytes[0] + kept > found.usable_bytes), layouts=found.layouts,
     )  # fmt: skip
 
 
@@ -225,7 +259,7 @@ def _pipeline(case: SitesCase) -> SiteWay:
     best, step_s, travel_s, enough = min(found, key=lambda f: f[1])
     return SiteWay(
         name="", gpus=gpus, sites=number, compute_s=float(best.step_time_s[0]), step_s=step_s, travel_s=travel_s,
-        enough_gbit=enough / GBIT, layouts=best.layouts,
+        sent_bytes=float(boundary_bytes(case.setup, best.layouts)[0]), enough_gbit=enough / GBIT, layouts=best.layouts,
     )  # fmt: skip
 
 

@@ -24,6 +24,8 @@ class SiteExchange:
     every: H, steps of a site from one exchange of a share to its next; shares: F; bits: of a value that is sent;
     hidden_steps: steps, or a part of one, during which a share may travel while the site goes on, at most H / F;
     pieces: what is sent becomes ready in so many pieces, of which the last hides behind nothing; infinite: hides whole.
+    gathered: each site gets all others' values, which no sum makes fewer; latencies: ways that a share goes, one after
+    the other. Of a value, kept_bytes, in GPUs' memory from step to step; value_s, seconds of a GPU's arithmetic.
     """
 
     every: Any
@@ -31,6 +33,10 @@ class SiteExchange:
     bits: Any = 32.0
     hidden_steps: Any = 0.0
     pieces: Any = np.inf
+    gathered: bool = False
+    latencies: float = 2.0
+    kept_bytes: float = 0.0
+    value_s: Any = 0.0
 
     @property
     def window_steps(self) -> Array:
@@ -54,9 +60,16 @@ def share_s(exchange: SiteExchange, parameters: Any, sites: Any, bytes_per_s: An
 
     bytes_per_s: each way, of the slowest site's link. latency_s: one way, between the sites farthest apart.
     """
+    size = sent_bytes(exchange, parameters, sites)
+    ways = exchange.latencies * np.asarray(latency_s)
+    return np.asarray(np.where(np.asarray(sites) > 1, size / bytes_per_s + ways, 0.0))
+
+
+def sent_bytes(exchange: SiteExchange, parameters: Any, sites: Any) -> Array:
+    """Bytes of one share that each site sends."""
     M = np.asarray(sites, dtype=np.float64)
     size = np.asarray(parameters, dtype=np.float64) * exchange.bits / 8.0 / exchange.shares
-    return np.asarray(np.where(M > 1, 2.0 * (M - 1.0) / M * size / bytes_per_s + 2.0 * np.asarray(latency_s), 0.0))
+    return np.asarray((M - 1.0 if exchange.gathered else 2.0 * (M - 1.0) / M) * size)
 
 
 def exposed_s(exchange: SiteExchange, travel_s: Any, step_s: Any) -> Array:
