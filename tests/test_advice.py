@@ -278,6 +278,13 @@ def test_where_nothing_fits_the_answer_names_options_with_which_something_does()
     assert held.to_dict()["fits_with"] == ["--allow-offload --grad-dtype bf16"]
 
 
+@pytest.mark.parametrize(("framework", "lacks"), [(None, True), ("megatron-bridge", False), ("nemo", False)])
+def test_adapters_under_megatron_core_name_the_framework_that_has_them(framework, lacks):
+    ask = {"gpus": 8, "batch": 64, "train": "lora:16", "framework": framework}
+    said = "Megatron-LM has none, --framework megatron-bridge does"
+    assert (said in " ".join(repr(recommend("llama3-8b", "dgx-h100", **ask)).split())) is lacks
+
+
 def test_where_nothing_is_likely_enough_to_fit_the_answer_names_the_chance_with_which_something_is():
     import planner
 

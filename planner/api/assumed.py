@@ -41,7 +41,7 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
 
     layouts: a table of one layout.
     """
-    model, cluster, case = setup.model, setup.cluster, Case.of(setup, layouts)
+    model, cluster, framework, case = setup.model, setup.cluster, setup.framework, Case.of(setup, layouts)
     length = f"{int(model.seq_len):,} tokens per sequence"
     if int(model.seq_len) > LONG:
         length += " (longer than most trainings'; --seq-len sets it)"
@@ -49,7 +49,7 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
     kept, sent = 4.0 if whole else float(gradient_bytes(case)[0]), float(reduced_bytes(case)[0])
     gradients = f"gradients kept in {_format(kept)}, reduced in {_format(sent)}"
     speed = cluster.network.bandwidth_bytes_per_s / GBIT
-    whose = "as asked" if int(layouts.grad_dtype[0]) or int(layouts.grad_reduce_dtype[0]) else setup.framework.name
+    whose = "as asked" if int(layouts.grad_dtype[0]) or int(layouts.grad_reduce_dtype[0]) else framework.name
     precision = Precision(int(layouts.precision[0])).name.lower()
     chunked = f"attention counted as whole, though most layers attend to chunks of {int(model.chunk):,} tokens"
     said = [
@@ -61,7 +61,9 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
     ]
     said += _kernels(setup, layouts)
     if train := int(layouts.train[0]):
-        how = f"adapters as Megatron-Bridge's beside frozen weights ({training_text(train)})"
+        lacks = framework.stack == "megatron" and "nemo" not in (framework.name, *framework.bases)
+        whose = ": Megatron-LM has none, --framework megatron-bridge does" * lacks
+        how = f"adapters as Megatron-Bridge's beside frozen weights ({training_text(train)}{whose})"
         said.append(f"{how}, in no run that a fit uses")
     gpus, node = int(layouts.gpus[0]), cluster.gpus_per_node
     if gpus > node:
@@ -77,7 +79,7 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
     if int(model.num_experts):
         if int(layouts.ep[0]) > 1:
             how = DISPATCH[Dispatcher(int(dispatchers(case)[0]))]
-            usual = "usual on this hardware" if setup.framework.flex_dispatch else setup.framework.name
+            usual = "usual on this hardware" if setup.framework.flex_dispatch else framework.name
             said.append(f"tokens to experts by {how} ({'as asked' if int(layouts.dispatcher[0]) else usual})")
         busiest = float(layouts.expert_imbalance[0])
         said.append(

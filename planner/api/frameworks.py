@@ -80,6 +80,7 @@ def held_request(setup: Setup, base: str | None = None, **question: Any) -> tupl
     if setup.export is None:
         setup, request = search_request(setup, **question)
         same = [target for target in TARGETS.values() if target.family == family(setup.framework)]
+        same = [target for target in same if target.adapters is not None or not request.fixed.train]
         if question.get("any_framework") or not same:
             return setup, request
         return setup, replace(request, fixed=same[0].of_model(request.fixed, setup.model))
