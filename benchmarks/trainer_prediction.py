@@ -47,7 +47,7 @@ LAYOUTS = [
 ]
 MODELS = [("gpt2", "2"), ("gpt2", "4"), ("llama-7b", "2"), ("llama-7b", "4")]
 # What runs are drawn from: kinds of model (grouped heads, wide and narrow MLPs, tied and untied), sizes, layouts.
-# llama3-8b twice: in the place of mistral-7b, whose scaled shape is the same but for windows, which the trainer lacks.
+# llama3-8b twice: in the place of mistral-7b, whose scaled shape is the same but for its windows.
 DRAWN_MODELS = ["gpt2", "gpt3-1.3b", "mpt-1b", "llama-13b", "llama2-70b", "llama3-8b", "llama3-8b", "qwen2-1.5b"]
 DRAWN_LAYOUTS = [
     *LAYOUTS,

@@ -1,7 +1,7 @@
-"""Causal attention over blocks of queries, so that memory grows with s, not s^2; grouped queries; sequence slices.
+"""Causal attention over blocks of queries, so that memory grows with s, not s^2; grouped queries; slices; windows.
 
 Shapes: b sequences, g key and value heads, r query heads a key head, s query tokens, t key tokens so far (t >= s),
-d head size, q queries of one block. The queries are the last s of the t positions.
+d head size, q queries of one block.
 """
 
 import math
@@ -12,44 +12,56 @@ from typing import Any
 from planner.trainer.arrays import Array, wide
 
 BLOCK = 128
+ALL = 2**62  # tokens of a window that hides nothing
 
 
-def _blocks(s: int, t: int, block: int, causal: bool) -> Iterator[tuple[slice, int]]:
-    """Query ranges and how many keys each sees: a later key is never multiplied at all."""
+def _blocks(s: int, t: int, block: int, ahead: int, window: int) -> Iterator[tuple[slice, slice, int]]:
+    """Query ranges, the keys that some of each see, and how far ahead of these the queries begin.
+
+    A key that none sees is never multiplied at all.
+    """
     for start in range(0, s, block):
         stop = min(start + block, s)
-        yield slice(start, stop), t - s + stop if causal else t
+        first = max(ahead + start - window + 1, 0)
+        yield slice(start, stop), slice(first, min(ahead + stop, t)), ahead + start - first
 
 
-def _scores(xp: Any, q_bgrqd: Array, k_bgtd: Array, causal: bool) -> Array:
-    """Scaled scores, shape (b, g, r, q, t); causal: queries are the last of the t positions, later keys are masked."""
+def _scores(xp: Any, q_bgrqd: Array, k_bgtd: Array, ahead: int, window: int) -> Array:
+    """Scaled scores, shape (b, g, r, q, t), masked where a key is later than its query or a window or more before."""
     q, t = q_bgrqd.shape[-2], k_bgtd.shape[-2]
     scores = wide((q_bgrqd / math.sqrt(q_bgrqd.shape[-1])) @ k_bgtd[:, :, None].swapaxes(-1, -2))
-    if not causal:
-        return scores
-    later = xp.arange(q)[:, None] < xp.arange(q)[None, :]
-    tail = scores[..., t - q :]
-    tail[...] = xp.where(later, -xp.inf, tail)
+    for keys in (slice(max(ahead + q - window, 0)), slice(ahead + 1, t)):  # those that some query does not see
+        some = scores[..., keys]
+        behind = ahead + xp.arange(q)[:, None] - xp.arange(t)[None, keys]
+        some[...] = xp.where((behind < 0) | (behind >= window), -xp.inf, some)
     return scores
 
 
 def attend(
-    xp: Any, q_bgrsd: Array, k_bgtd: Array, v_bgtd: Array, block: int = BLOCK, causal: bool = True
+    xp: Any,
+    q_bgrsd: Array,
+    k_bgtd: Array,
+    v_bgtd: Array,
+    block: int = BLOCK,
+    window: int = ALL,
+    ahead: int | None = None,
 ) -> tuple[Array, Array]:
     """softmax(q k^T / sqrt(d)) v, and the logarithm of each row's sum, shapes (b, g, r, s, d) and (b, g, r, s, 1).
 
-    causal: the queries are the last s of the t positions; otherwise they see all keys.
+    A query sees its own token and those before, of a window the last so many. ahead: of the first key the first query
+    is so many tokens; by default the queries are the last s of the t positions. Each must see one key at least.
     """
     s, t = q_bgrsd.shape[-2], k_bgtd.shape[-2]
+    ahead = t - s if ahead is None else ahead
     out_bgrsd = xp.empty_like(q_bgrsd)
     log_bgrs1 = wide(xp.empty((*q_bgrsd.shape[:-1], 1), dtype=q_bgrsd.dtype))
-    for rows, keys in _blocks(s, t, block, causal):
-        p = _scores(xp, q_bgrsd[..., rows, :], k_bgtd[..., :keys, :], causal)
+    for rows, keys, near in _blocks(s, t, block, ahead, window):
+        p = _scores(xp, q_bgrsd[..., rows, :], k_bgtd[..., keys, :], near, window)
         top = p.max(axis=-1, keepdims=True)
         p -= top
         xp.exp(p, out=p)
         total = p.sum(axis=-1, keepdims=True)
-        out_bgrsd[..., rows, :] = (p.astype(v_bgtd.dtype, copy=False) @ v_bgtd[:, :, None, :keys]) / total
+        out_bgrsd[..., rows, :] = (p.astype(v_bgtd.dtype, copy=False) @ v_bgtd[:, :, None, keys]) / total
         log_bgrs1[..., rows, :] = top + xp.log(total)
     return out_bgrsd, log_bgrs1
 
@@ -65,29 +77,31 @@ def attend_gradient(
     dk_bgtd: Array,
     dv_bgtd: Array,
     block: int = BLOCK,
-    causal: bool = True,
+    window: int = ALL,
+    ahead: int | None = None,
 ) -> Array:
     """The gradient by q; those by k and v are added to dk and dv.
 
     Probabilities come again from scores and `log` (FlashAttention, Dao et al. 2022, algorithm 4).
     """
     s, t = q_bgrsd.shape[-2], k_bgtd.shape[-2]
+    ahead = t - s if ahead is None else ahead
     scale = 1.0 / math.sqrt(q_bgrsd.shape[-1])
     dq_bgrsd = xp.empty_like(q_bgrsd)
     half, delta_bgrs1 = q_bgrsd.dtype, (wide(dout_bgrsd) * wide(out_bgrsd)).sum(axis=-1, keepdims=True)
-    for rows, keys in _blocks(s, t, block, causal):
+    for rows, keys, near in _blocks(s, t, block, ahead, window):
         q, dout = q_bgrsd[..., rows, :], dout_bgrsd[..., rows, :]
-        p = _scores(xp, q, k_bgtd[..., :keys, :], causal)
+        p = _scores(xp, q, k_bgtd[..., keys, :], near, window)
         p -= log_bgrs1[..., rows, :]
         xp.exp(p, out=p)
-        dv_bgtd[..., :keys, :] += (p.astype(half, copy=False).swapaxes(-1, -2) @ dout).sum(axis=2)
-        ds = wide(dout @ v_bgtd[:, :, None, :keys].swapaxes(-1, -2))
+        dv_bgtd[..., keys, :] += (p.astype(half, copy=False).swapaxes(-1, -2) @ dout).sum(axis=2)
+        ds = wide(dout @ v_bgtd[:, :, None, keys].swapaxes(-1, -2))
         ds -= delta_bgrs1[..., rows, :]
         ds *= p
         ds *= scale
         ds = ds.astype(half, copy=False)
-        dq_bgrsd[..., rows, :] = ds @ k_bgtd[:, :, None, :keys]
-        dk_bgtd[..., :keys, :] += (ds.swapaxes(-1, -2) @ q).sum(axis=2)
+        dq_bgrsd[..., rows, :] = ds @ k_bgtd[:, :, None, keys]
+        dk_bgtd[..., keys, :] += (ds.swapaxes(-1, -2) @ q).sum(axis=2)
     return dq_bgrsd
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from planner.layouts import Recompute
 from planner.models import Transformer
 from planner.trainer.arrays import Array
-from planner.trainer.attention import KeysValues
+from planner.trainer.attention import ALL, KeysValues
 from planner.trainer.functions import (
     activated,
     activated_gradient,
@@ -69,6 +69,15 @@ def block_unit(model: Transformer, index: int) -> Unit:
     return Unit(f"layer{index}", tuple(parameters))
 
 
+def window_of(model: Transformer, index: int) -> int:
+    """Tokens that a query of layer `index` sees. A model says how many layers have windows, not which.
+
+    Those without are spread evenly, each at the end of its part, as Gemma's and GPT-OSS's are.
+    """
+    whole, layers = model.num_layers - model.num_window_layers, model.num_layers
+    return ALL if (index + 1) * whole // layers > index * whole // layers else model.window
+
+
 @dataclass(frozen=True)
 class Saved:
     """Arrays that a pass keeps for its backward pass; `attended` and `out` are dropped under selective recomputation.
@@ -92,6 +101,7 @@ class Block(Layer):
         self.index = index
         self.setting = setting
         self.units = (block_unit(setting.model, index),)
+        self.window = window_of(setting.model, index)
 
     def forward(self, parameters: Views, x_bsh: Array, part: SliceOf) -> tuple[Array, Any]:
         """See `Layer`. Under full recomputation only the input is kept, and over slices the keys and values."""
@@ -115,7 +125,7 @@ class Block(Layer):
         """Attention's output as rows of tokens, and what is kept of it: in `Saved` queries, attended and out."""
         context = self.setting.context
         q, k, v = self._queries_keys_values(p, x_bSh, part)
-        attended = context.attend(q, k, v)
+        attended = context.attend(q, k, v, self.window)
         out_bSo = self._tokens(context.restore(attended[0]))
         if self.setting.recompute == Recompute.SELECTIVE:
             return out_bSo, (q, None, None)
@@ -191,10 +201,10 @@ class Block(Layer):
         k, v = kept.until(stop)
         dk, dv = kept.gradients_until(xp, stop)
         q = saved.queries
-        out, log = saved.attended or context.attend(q, k, v)
+        out, log = saved.attended or context.attend(q, k, v, self.window)
         b, _, r, _, d = q.shape
         dout = xp.ascontiguousarray(dout_bSo.reshape(b, dout_bSo.shape[1], -1, r, d).transpose(0, 2, 3, 1, 4))
-        dq = context.attend_gradient(context.exchange(dout), q, k, v, out, log, dk, dv)
+        dq = context.attend_gradient(context.exchange(dout), q, k, v, out, log, dk, dv, self.window)
         dq, dk, dv = (context.restore(x) for x in (dq, dk[:, :, start:stop], dv[:, :, start:stop]))
         if self.setting.model.rotary:
             table = self._table(part)

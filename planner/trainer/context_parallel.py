@@ -69,33 +69,35 @@ class Context:
         """The inverse of `exchange`, which is also its gradient."""
         return self.communicator.all_to_all(x, self.neighbours, x.ndim + TOKENS, HEADS)
 
-    def attend(self, q_bgrsd: Array, k_bgtd: Array, v_bgtd: Array) -> tuple[Array, Array]:
-        """`planner.trainer.attention.attend` over the keys of all context ranks.
+    def attend(self, q_bgrsd: Array, k_bgtd: Array, v_bgtd: Array, window: int) -> tuple[Array, Array]:
+        """`planner.trainer.attention.attend` over the keys of all context ranks, or those of a window.
 
         With one context rank t may be more than s: the tokens of earlier slices.
         """
         if self.size == 1:
-            return attend(self.xp, q_bgrsd, k_bgtd, v_bgtd)
+            return attend(self.xp, q_bgrsd, k_bgtd, v_bgtd, window=window)
         out = self.xp.zeros_like(q_bgrsd)
         log = wide(self.xp.full((*q_bgrsd.shape[:-1], 1), -self.xp.inf, dtype=q_bgrsd.dtype))
         for source, k, v, _ in self._around(k_bgtd, v_bgtd, ()):
-            for rows, keys, same in self._pairs(source, q_bgrsd.shape[TOKENS]):
-                parts = attend(self.xp, q_bgrsd[..., rows, :], k[..., keys, :], v[..., keys, :], causal=same)
+            for rows, keys, ahead in self._pairs(source, q_bgrsd.shape[TOKENS], window):
+                of = {"window": window, "ahead": ahead}
+                parts = attend(self.xp, q_bgrsd[..., rows, :], k[..., keys, :], v[..., keys, :], **of)
                 self._merge(out[..., rows, :], log[..., rows, :], *parts)
         return out, log
 
     def attend_gradient(
-        self, dout: Array, q: Array, k: Array, v: Array, out: Array, log: Array, dk: Array, dv: Array
+        self, dout: Array, q: Array, k: Array, v: Array, out: Array, log: Array, dk: Array, dv: Array, window: int
     ) -> Array:
         """`attention.attend_gradient`, where every rank's keys get the gradients of all queries."""
         if self.size == 1:
-            return attend_gradient(self.xp, dout, q, k, v, out, log, dk, dv)
+            return attend_gradient(self.xp, dout, q, k, v, out, log, dk, dv, window=window)
         dq = self.xp.zeros_like(q)
         for source, k_now, v_now, grads in self._around(k, v, (dk, dv)):
-            for rows, keys, same in self._pairs(source, q.shape[TOKENS]):
+            for rows, keys, ahead in self._pairs(source, q.shape[TOKENS], window):
                 dq[..., rows, :] += attend_gradient(
                     self.xp, dout[..., rows, :], q[..., rows, :], k_now[..., keys, :], v_now[..., keys, :],
-                    out[..., rows, :], log[..., rows, :], grads[0][..., keys, :], grads[1][..., keys, :], causal=same,
+                    out[..., rows, :], log[..., rows, :], grads[0][..., keys, :], grads[1][..., keys, :],
+                    window=window, ahead=ahead,
                 )  # fmt: skip
         return dq
 
@@ -173,14 +175,16 @@ class Context:
         n = len(self.neighbours)
         return [i for member in range(n) for i in self._chunks(member + n * place)]
 
-    def _pairs(self, source: int, tokens: int) -> Iterator[tuple[slice, slice, bool]]:
-        """Queries here and keys of a place that they see, chunk by chunk, and whether it is the same chunk."""
+    def _pairs(self, source: int, tokens: int, window: int) -> Iterator[tuple[slice, slice, int]]:
+        """Queries here and keys of a place of which each sees some, chunk by chunk, and how far ahead the first is."""
         mine, theirs = self._chunks_at(self.place), self._chunks_at(source)
         n = tokens // len(mine)
         for a, i in enumerate(mine):
             for b, j in enumerate(theirs):
-                if j <= i:
-                    yield slice(a * n, (a + 1) * n), slice(b * n, (b + 1) * n), i == j
+                ahead = (i - j) * n
+                seen = min(n, n + window - 1 - ahead)
+                if j <= i and seen > 0:
+                    yield slice(a * n, a * n + seen), slice(b * n, (b + 1) * n), ahead
 
     def _merge(self, out: Array, log: Array, more: Array, more_log: Array) -> None:
         """Join attention over other keys to what there is, in place, by the logarithms of the rows' sums."""

@@ -17,9 +17,9 @@ def scaled_model(
 ) -> Transformer:
     """A small model of the same kind on bytes: same norms, positions, biases, gating, tying and ratios of sizes.
 
-    Layers are a multiple of the stages, the inner size of tp, the sequence of slices and tp. Key-value heads are a
-    multiple of tp times the context ranks that exchange heads. Of experts there are 8 at most, or ep; with dense layers
-    before them one of the layers is dense.
+    Layers are a multiple of the stages, the inner size of tp, the sequence of slices and tp. Windows keep their shares
+    of both. Key-value heads are a multiple of tp times the context ranks that exchange heads. Of experts there are 8 at
+    most, or ep; with dense layers before them one of the layers is dense.
 
     Raises UnknownNameError if no scale has that name.
     """
@@ -44,6 +44,8 @@ def scaled_model(
             model,
             name=f"{model.name} ({scale})",
             num_layers=layers,
+            num_window_layers=-(-model.num_window_layers * layers // model.num_layers),
+            window=-(-model.window * seq_len // model.seq_len),
             num_dense_layers=layers if not model.num_experts else min(model.num_dense_layers, 1),
             num_experts=experts,
             top_k=min(model.top_k, experts),

@@ -10,7 +10,7 @@ import pytest
 from planner.base.errors import InputError
 from planner.layouts import Recompute
 from planner.models import counts
-from planner.trainer.attention import attend, attend_gradient
+from planner.trainer.attention import ALL, attend, attend_gradient
 from planner.trainer.optimizers import SGD
 from planner.trainer.serial import run_serial
 from planner.trainer.task import Task, check_task
@@ -25,6 +25,7 @@ MODELS = {
     "plain two-matrix rotary": replace(llama(2), gated=False, rms_norm=False, mlp_bias=True),
     "side by side": replace(gpt(2), parallel_block=True),
     "side by side, a norm each": replace(llama(2), parallel_block=True, parallel_norms=True),
+    "a sliding window": replace(llama(2), window=3, num_window_layers=1),
     "gated with biases": replace(llama(2), qkv_bias=True, output_bias=True, mlp_bias=True),
 }
 
@@ -71,20 +72,22 @@ def test_parameters_are_those_that_the_planner_counts(name):
     assert held == [counts.total_params(model)]
 
 
-def test_blocked_attention_equals_the_whole_matrix_and_its_gradient():
+@pytest.mark.parametrize("window", [1, 2, 5, 9, 12, ALL])
+def test_blocked_attention_equals_the_whole_matrix_and_its_gradient(window):
     rng = np.random.default_rng(0)
     q = rng.normal(size=(2, 2, 3, 10, 4))
     k, v = rng.normal(size=(2, 2, 2, 12, 4))
     dout = rng.normal(size=q.shape)
     scores = np.einsum("bgrsd,bgtd->bgrst", q, k) / 2.0
-    scores[..., np.arange(12)[None, :] > np.arange(10)[:, None] + 2] = -np.inf
+    behind = np.arange(10)[:, None] + 2 - np.arange(12)[None, :]
+    scores[..., (behind < 0) | (behind >= window)] = -np.inf
     p = np.exp(scores)
     p /= p.sum(axis=-1, keepdims=True)
     results = []
     for block in (3, 4, 100):
-        out, log = attend(np, q, k, v, block)
+        out, log = attend(np, q, k, v, block, window)
         dk, dv = np.zeros_like(k), np.zeros_like(v)
-        dq = attend_gradient(np, dout, q, k, v, out, log, dk, dv, block)
+        dq = attend_gradient(np, dout, q, k, v, out, log, dk, dv, block, window)
         results.append((out, dq, dk, dv))
         np.testing.assert_allclose(out, np.einsum("bgrst,bgtd->bgrsd", p, v), rtol=1e-12, atol=1e-14)
         np.testing.assert_allclose(dv, np.einsum("bgrst,bgrsd->bgtd", p, dout), rtol=1e-12, atol=1e-13)
