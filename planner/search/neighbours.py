@@ -11,7 +11,7 @@ from planner.layouts import Layouts, Recompute
 from planner.models import Transformer
 from planner.schedules import get_schedule
 from planner.search.request import Fixed, divisors
-from planner.search.space import allows, by_ends, by_last, stages_of_zero
+from planner.search.space import allows, by_cost, by_ends, stages_of_zero
 from planner.setup import Setup
 from planner.step.estimate import Estimate
 from planner.step.legality import legal
@@ -85,7 +85,7 @@ def _neighbours(model: Transformer, framework: Framework, row: dict[str, Any], a
         for split, choices in (
             ("even", divisors(int(model.num_layers) // row["pp"])[1:]),
             ("ends", by_ends(model, row["pp"])),
-            ("last", by_last(model, row["pp"])),
+            ("balanced", by_cost(model, row["pp"])),
         ):
             out += [{"virtual_stages": v, "schedule": name, "layer_split": split} for v in choices]
     primes = {a: [p for p in divisors(row[a]) if len(divisors(p)) == 2] for a in DEGREES}

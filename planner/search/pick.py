@@ -53,7 +53,7 @@ def unusual_choices(setup: Setup, layouts: Layouts) -> dict[str, Ints]:
     several sequences at once, each doubling of virtual stages beyond `USUAL_CHUNKS`, and two each of tensor ranks
     beyond a node and of expert ranks beyond `most_expert_ranks`: all are further from what published runs have
     measured, of which none cuts several, and 9 of 1,561 have tensor ranks over nodes. An uneven split is usual where no
-    even one is over so many stages, and ranks are a power of two, as of 274 of the 294 measured runs with one. Every
+    even one is over so many ranks, which are a power of two, as of 274 of the 294 measured runs with one. Every
     doubling of context ranks counts where no NVLink joins a node's GPUs: of the 201 measured runs with several none is
     there; of tensor or context ranks where a framework leaves them to a model's own code (splits_layers); any number of
     them, and stages, where its runs are of data-parallel ranks (data_parallel_alone).
@@ -61,8 +61,7 @@ def unusual_choices(setup: Setup, layouts: Layouts) -> dict[str, Ints]:
     seq_len, gpus_per_node = setup.model.seq_len, setup.cluster.gpus_per_node
     splits_layers, x = setup.framework.splits_layers, layouts
     out: dict[str, Any] = {c.name: c.risks * (getattr(x, c.name) != c.default) for c in CHOICES.values() if c.risks}
-    divides = setup.model.num_layers % (x.pp * x.virtual_stages) == 0
-    out["layer_split"] *= divides | (x.pp & (x.pp - 1) != 0)
+    out["layer_split"] *= (setup.model.num_layers % x.pp == 0) | (x.pp & (x.pp - 1) != 0)
     usual = np.array([name in USUAL_SCHEDULES for name in x.schedule_names])
     out |= {"schedule": (x.pp > 1) & ~usual[x.schedule], "recompute": x.recompute == Recompute.FULL}
     shorter = np.clip(x.cp * USUAL_TOKENS / seq_len, 1.0, x.cp)

@@ -12,13 +12,19 @@ from planner.choices.pipeline_layout import parse_pipeline_layout
 from planner.layouts import Layouts, Split
 from planner.models import Transformer, mix
 from planner.schedules import Pipeline, get_schedule
-from planner.step.pipelines import between_share, end_shares, weight_copies
-from planner.step.splits import Share, Stages, virtual_stage_layers
+from planner.step.pipelines import between_share, end_shares, trait, weight_copies
+from planner.step.splits import Share, Stages, stages_between, virtual_stage_layers
 
 
 def is_given(layouts: Layouts) -> Bools:
     """Whether a layout gives its stages layer by layer."""
     return np.array([bool(name) for name in layouts.pipeline_layout_names])[layouts.pipeline_layout]
+
+
+def filled_one_by_one(layouts: Layouts) -> Bools:
+    """Whether a split by cost has several virtual stages per rank to fill: not in a V, whose ranks share theirs out."""
+    several = (layouts.virtual_stages > 1) & (layouts.pp > 1)
+    return np.asarray((layouts.layer_split == Split.BALANCED) & several & trait(layouts, "looped_placement"))
 
 
 def given_chunks(text: str, model: Transformer) -> Share:
@@ -42,8 +48,11 @@ def chunks_of(layouts: Layouts, stages: Stages, model: Transformer, count: int) 
     if row["pipeline_layout"] and count == p * v:
         return given_chunks(row["pipeline_layout"], model)
     split = int(layouts.layer_split[0])
-    if count == p * v and (v == 1 or split not in (Split.ENDS, Split.LAST)):
-        layers: Any = _shared_out(stages.layers(0, p), row)
+    if count == p * v and stages.chunk_ends is not None and filled_one_by_one(layouts)[0]:
+        first, last = (int(np.ravel(x)[0]) for x in stages.chunk_ends)
+        layers: Any = stages_between(int(np.ravel(model.num_layers)[0]), count, first, last)
+    elif count == p * v and (v == 1 or split not in (Split.ENDS, Split.LAST)):
+        layers = _shared_out(stages.layers(0, p), row)
     else:
         split = split if count == p * v else Split.EVEN
         num_layers, heads = (int(np.ravel(x)[0]) for x in (model.num_layers, model.output_heads))
@@ -95,14 +104,15 @@ def _leading(stages: Stages, layouts: Layouts, model: Transformer) -> tuple[Any,
     """How many more dense layers the first, early, late and last ranks have than of as many average ones.
 
     They fill the first virtual stage of the rank that has the whole embedding. What that has no room for lies on the
-    second rank, counted here as spread evenly over all ranks between the ends. 0 where no rank has the whole
-    embedding, or the second rank has no room either.
+    next ranks, counted here as spread evenly over all ranks between the ends. 0 where no rank has the whole embedding.
     """
     leading = np.asarray(mix.leading_dense(model))
     if not np.any(leading):
         return 0.0, 0.0, 0.0, 0.0
     room = np.floor(stages.first.layers / layouts.virtual_stages)
-    known = (layouts.pp > 1) & (stages.first.first == 1.0) & (weight_copies(layouts) == 1) & (2 * room >= leading)
+    if stages.chunk_ends is not None:
+        room = np.where(filled_one_by_one(layouts), stages.chunk_ends[0], room)
+    known = (layouts.pp > 1) & (stages.first.first == 1.0) & (weight_copies(layouts) == 1)
     on_first, between = np.minimum(leading, room), layouts.pp - 2
     more = (leading - on_first) / np.maximum(between, 1)
     of_average = leading / model.num_layers

@@ -27,7 +27,7 @@ from planner.hardware import Cluster
 from planner.layouts import Attention, Dispatcher, GradDtype, Layouts, OptimizerKind, Precision, Recompute, Split
 from planner.models import Transformer, mix
 from planner.schedules import Rule, get_schedule, usual_schedule
-from planner.step.given_stages import is_given
+from planner.step.given_stages import filled_one_by_one, is_given
 from planner.step.pipelines import by_schedule, pipeline, shares_ends, trait, weight_copies
 from planner.step.splits import has_short_last, shared_by_ends
 
@@ -43,7 +43,7 @@ WORDS = {
 """Words of the rules that mean choices, or figures of the model, of other names."""
 UNEVEN_CHUNKS = (
     "virtual stages need layers divisible by pp * virtual_stages, or layers + 2 with layer_split ends, a short last "
-    "one with layer_split last, stages of a V with a layer each, or a pipeline_layout"
+    "one with layer_split last, layer_split balanced, stages of a V with a layer each, or a pipeline_layout"
 )
 
 
@@ -150,16 +150,17 @@ def _size_rules(model: Transformer, x: Layouts) -> Table:
 def _stage_rules(model: Transformer, x: Layouts) -> Table:
     """Rules of how the layers lie on virtual stages."""
     layers, heads_out = np.asarray(model.num_layers), np.asarray(model.output_heads)
-    ends, last = x.layer_split == Split.ENDS, x.layer_split == Split.LAST
+    ends, last, by_cost = (x.layer_split == split for split in (Split.ENDS, Split.LAST, Split.BALANCED))
     chunks, given, looped = np.maximum(x.pp * x.virtual_stages, 1), is_given(x), trait(x, "looped_placement")
     return [
         ("pp * virtual_stages must not exceed the layers (with layer_split ends layers, embedding and heads)",
          ~given & (x.pp * x.virtual_stages > layers + ends * (1 + heads_out))),
         (UNEVEN_CHUNKS,
-         (x.virtual_stages > 1) & (layers % chunks != 0) & ~ends & ~last & ~given & looped),
-        ("virtual stages exclude a split by parameters or products, and one by cost but in a V",
-         (x.virtual_stages > 1) & (x.layer_split != Split.EVEN) & ~ends & ~last
-         & (looped | (x.layer_split != Split.BALANCED))),
+         (x.virtual_stages > 1) & (layers % chunks != 0) & ~ends & ~last & ~by_cost & ~given & looped),
+        ("virtual stages exclude a split by parameters or products",
+         (x.virtual_stages > 1) & (x.layer_split != Split.EVEN) & ~ends & ~last & ~by_cost),
+        ("layer_split balanced needs, with virtual stages, a V or a pipeline with embedding and head on its first and "
+         "last rank", (x.virtual_stages > 1) & by_cost & looped & ((x.pp == 1) | ~trait(x, "has_ends"))),
         ("layer_split ends needs a pipeline of layers + 2 (and one a module of multi-token prediction) divisible by "
          "pp * virtual_stages, with embedding and head on its first and last stage",
          ends & ((x.pp == 1) | ~shared_by_ends(layers, chunks, heads_out) | (weight_copies(x) > 1))),
@@ -235,10 +236,11 @@ def _numeric_rules(model: Transformer, cluster: Cluster, x: Layouts) -> Table:
         ("fine recomputation needs experts or latent attention",
          (x.recompute == Recompute.FINE) & ~model.has_experts_or_latents),
         ("recompute_layers needs recompute full", (x.recompute_layers > 0) & (x.recompute != Recompute.FULL)),
-        ("recompute_layers needs virtual stages that share a rank's layers alike: several exclude layer_split last, a "
-         "pipeline_layout, and layer_split ends with multi-token prediction",
+        ("recompute_layers needs virtual stages that share a rank's layers alike: several exclude layer_split last, "
+         "balanced but in a V, a pipeline_layout, and layer_split ends with multi-token prediction",
          (x.recompute_layers > 0) & (x.virtual_stages > 1)
-         & (is_given(x) | (x.layer_split == Split.LAST) | ((x.layer_split == Split.ENDS) & several_heads))),
+         & (is_given(x) | (x.layer_split == Split.LAST) | filled_one_by_one(x)
+            | ((x.layer_split == Split.ENDS) & several_heads))),
         ("recompute_layers must not exceed layers / (pp * virtual_stages)",
          x.recompute_layers > np.where((x.layer_split == Split.EVEN) & ~is_given(x), chunk_layers, model.num_layers)),
         ("offload_layers must be fewer than a virtual stage's layers: its last one's activations are needed at once",

@@ -39,6 +39,7 @@ class Stages:
 
     fullest: ranks between the ends that may hold most, where stages are given layer by layer (else None): number,
     layers, modules and dense, (4, k, n). apart: rows of a grid whose stages are not those (`split_layers`, alike).
+    chunk_ends: layers of the first and the last virtual stage where several per rank are split by cost (else None).
     """
 
     first: Share
@@ -48,6 +49,7 @@ class Stages:
     last: Share
     fullest: Array | None = None
     apart: Ints | None = None
+    chunk_ends: tuple[Array, Array] | None = None
 
     @property
     def kinds(self) -> tuple[Share, Share, Share, Share]:
@@ -107,6 +109,12 @@ def virtual_stage_layers(num_layers: int, stages: int, split: int, heads: int = 
     return layers
 
 
+def stages_between(num_layers: int, stages: int, first: int, last: int) -> Ints:
+    """Layers of every virtual stage, (stages,): of those between these ends the last ones have a remainder, one each."""
+    least, extra = divmod(num_layers - first - last, stages - 2)
+    return np.array([first, *[least] * (stages - 2 - extra), *[least + 1] * extra, last], dtype=np.int64)
+
+
 def balanced_load(L: Any, p: Any, e: Array, g: Array) -> Array:
     """The least possible load of the slowest of p contiguous stages, in layers.
 
@@ -136,19 +144,21 @@ def split_layers(
     heads: Any = 1.0,
     head_products: Any = 0.0,
     alike: bool = False,
+    chunks: Any = 1,
 ) -> Stages:
     """Layers per rank under each layout's split; embedding and head are costs in units of one layer.
 
     sizes: parameters of embedding and head in units of a layer's; heads: one, and those of multi-token prediction;
     head_products: the head's in units of a layer's. alike: take a row's split from the first of a grid's choices, and
     name the rows where others split otherwise (`Stages.apart`): most splits come out the same whatever is recomputed.
+    chunks: virtual stages per rank that a split by cost fills one by one; 1 also where a rank shares its layers out.
 
     Even: the same count, the remainder one each to the first ranks. Ends: the same count of layers, embedding and
     heads, these for one layer each. The other splits have a function each, which tells its rule.
     """
     L, p = np.asarray(num_layers, dtype=np.float64), layouts.pp
     ways: list[tuple[Split, Callable[[], tuple[Array, Array]]]] = [
-        (Split.BALANCED, lambda: _balanced(L, p, embedding, head)),
+        (Split.BALANCED, lambda: _balanced(L, p * chunks, embedding, head)),
         (Split.PARAMETERS, lambda: _by_parameters(L, layouts, sizes)),
         (Split.ENDS, lambda: ((L + 1.0 + heads) / p - 1.0, (L + 1.0 + heads) / p - heads)),
         (Split.LAST, lambda: _short_last(L, p, layouts.virtual_stages)),
@@ -163,16 +173,20 @@ def split_layers(
             if alike and split == Split.BALANCED:
                 ends, apart = _alike(ends)
             first, last = (np.where(of_split, new, old) for new, old in zip(ends, (first, last), strict=True))
-    stages = _between(L, p, np.where(p == 1, L, first), last, (layouts.layer_split == Split.BALANCED) & (p > 1))
+    by_cost = (layouts.layer_split == Split.BALANCED) & (p > 1)
+    several = np.where(by_cost, chunks, 1)
+    stages = _between(L, p, np.where(p == 1, L, first), last, by_cost, several)
+    if np.any(several > 1):
+        stages = replace(stages, chunk_ends=(first, last))
     return stages if apart is None else replace(stages, apart=np.flatnonzero(apart))
 
 
 def _balanced(L: Array, p: Any, embedding: Array, head: Array) -> tuple[Array, Array]:
-    """Layers of the first and the last rank under the least load of the slowest, T.
+    """Layers of the first and the last of p stages under the least load of the slowest, T.
 
-    Both take what T leaves them beside embedding and head, but no more than an even share while the ranks between can
-    hold the rest; those share it evenly, a remainder one each to the last of them, which keep the activations of the
-    fewest micro-batches.
+    Both take what T leaves them beside embedding and head, but no more than an even share while the stages between can
+    hold the rest; those share it evenly, a remainder one each to the last of them, whose ranks keep the activations of
+    the fewest micro-batches.
     """
     T, share = balanced_load(L, p, embedding, head), np.ceil(L / p)
     most, between = np.floor(T + 1e-9), np.maximum(p - 2, 0)
@@ -180,7 +194,7 @@ def _balanced(L: Array, p: Any, embedding: Array, head: Array) -> tuple[Array, A
     most_last = np.maximum(np.floor(T - head + 1e-9), 0)
     last = np.minimum(most_last, np.maximum(share, L - most_first - between * most))
     first = np.minimum(most_first, np.maximum(share, L - last - between * most))
-    # Two ranks: the first takes what the last leaves.
+    # Two stages: the first takes what the last leaves.
     return np.where(p == 2, L - last, first), last
 
 
@@ -213,16 +227,22 @@ def _by_products(L: Array, p: Any, head_products: Any) -> tuple[Array, Array]:
     return until[0], L - until[1]
 
 
-def _between(L: Array, p: Any, first: Array, last: Array, remainder_last: Any) -> Stages:
-    """The stages whose ranks between the ends share evenly what these leave; the remainder lies first, or last."""
+def _between(L: Array, p: Any, first: Array, last: Array, remainder_last: Any, chunks: Any) -> Stages:
+    """The stages that share evenly what the first and the last of them leave; the remainder lies first, or last.
+
+    chunks: virtual stages per rank. With several, first and last are of virtual stages, and the remainder lies last: so
+    many of these, from the last but one back, have a layer more.
+    """
     ranks = np.maximum(p - 2, 1)
-    rest = L - first - last
-    least = np.floor(rest / ranks)
-    extra = rest - least * ranks
+    rest, between = L - first - last, np.maximum(p * chunks - 2, 1)
+    least = np.floor(rest / between)
+    on_each, extra = np.divmod(rest - least * between, p)  # chunks with a layer more: of each rank; of those before p-1
+    own, on_ends = chunks * least + on_each, (chunks - 1) * least + on_each
+    more = np.minimum(extra, ranks)
     return Stages(
-        first=Share(layers=first),
-        early=Share(layers=least + np.where(remainder_last, 0.0, 1.0)),
-        num_early=np.where(remainder_last, ranks - extra, extra),
-        late=Share(layers=least + np.where(remainder_last, 1.0, 0.0)),
-        last=Share(layers=last),
+        first=Share(layers=first + on_ends + ((extra == p - 1) & (chunks > 1))),
+        early=Share(layers=own + np.where(remainder_last, 0.0, 1.0)),
+        num_early=np.where(remainder_last, ranks - more, more),
+        late=Share(layers=own + np.where(remainder_last, 1.0, 0.0)),
+        last=Share(layers=last + on_ends),
     )

@@ -30,7 +30,7 @@ from planner.costs.parameters import RankParameters
 from planner.layouts import Layouts, Recompute
 from planner.models import counts, mix
 from planner.setup import Setup
-from planner.step.given_stages import with_given
+from planner.step.given_stages import filled_one_by_one, with_given
 from planner.step.layer_time import LayerTime, layer_time, other_layer
 from planner.step.pipelines import (
     between_share,
@@ -61,7 +61,7 @@ class StepCosts:
     offload_layer_s: seconds in which a layer's activations go to the host, or come back. None if no layout offloads.
     shared_head: a rank's part of the head. None if no layout shares the head.
     dense_s: forward, backward and weight-gradient seconds of a dense-MLP layer minus those of an expert layer. 0 unless
-    stages are given layer by layer.
+    dense layers lead.
     """
 
     case: Case
@@ -119,7 +119,8 @@ def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None, alik
     layer = layer_time(case, cost, bare_traffic)
     ends = _with_head_and_modules(case, one, bare_ends, layer, bare_traffic)
     ends, held, t, shared_head = shared_ends(case, cost, ends, spread(one.activations), bare_traffic)
-    stages = _stages(case, layer, ends, params.total, alike)
+    dense_s = _dense_s(case, one, layer, cost)
+    stages = _stages(case, layer, ends, params.total, dense_s, alike)
     ranks = [share for _, share in key_ranks(layouts, stages)]
     own = records.largest([case.ranks.rank(**vars(share)) for share in ranks], lambda rank: rank.total)
     reduce_s, gather_s, gather_link_s = _data_collectives(case, own, [rank.layers for rank in ranks])
@@ -140,7 +141,7 @@ def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None, alik
         layer_not_recomputed=_layer_not_recomputed(case, one, cost, params),
         offload_layer_s=_offload_layer_s(case, held),
         shared_head=shared_head,
-        dense_s=_dense_s(case, one, layer, cost, stages),
+        dense_s=dense_s,
     )
 
 
@@ -193,10 +194,10 @@ def _layer_not_recomputed(case: Case, one: OneLayer, cost: LayerCost, params: Ra
     return layer_time(own, replace(cost, recompute_s=np.where(some, 0.0, cost.recompute_s)), t)
 
 
-def _dense_s(case: Case, one: OneLayer, layer: LayerTime, cost: LayerCost, stages: Stages) -> tuple[Any, Any, Any]:
+def _dense_s(case: Case, one: OneLayer, layer: LayerTime, cost: LayerCost) -> tuple[Any, Any, Any]:
     """`StepCosts.dense_s`: a dense-MLP layer's seconds minus an expert layer's."""
     leading = mix.leading_dense(case.model)
-    if one.dense is None or not any(np.any(x.dense) for x in stages.kinds):
+    if one.dense is None or not np.any(case.layouts.pp > 1):
         return 0.0, 0.0, 0.0
     dense, dense_cost = other_layer(case, one, mix.all_dense(case.model), one.dense)
     sparse = 1.0 - leading / case.model.num_layers  # the average layer's share of them
@@ -209,18 +210,26 @@ def _dense_s(case: Case, one: OneLayer, layer: LayerTime, cost: LayerCost, stage
     return forward, backward, weights
 
 
-def _stages(case: Case, layer: LayerTime, ends: EmbeddingHeadCost, layer_params: Array, alike: bool) -> Stages:
-    """The split of the layers over the stages. The embedding and the head count as a number of layers each."""
+def _stages(
+    case: Case, layer: LayerTime, ends: EmbeddingHeadCost, layer_params: Array, dense_s: tuple[Any, ...], alike: bool
+) -> Stages:
+    """The split of the layers over the stages. The embedding and the head count as a number of layers each.
+
+    Leading dense layers lie with the embedding: what one of them takes less than an expert layer is taken off that.
+    """
     model, layouts, mid = case.model, case.layouts, between_share(case.layouts)
     shares = end_shares(layouts) - mid
-    embedding = (ends.embedding_forward_s + ends.embedding_backward_s) / layer.total_s
-    head = ends.head_s / layer.total_s
+    more_s = mix.leading_dense(model) * (dense_s[0] + dense_s[1]) * (weight_copies(layouts) == 1)
+    each_s = layer.total_s - more_s / model.num_layers
+    embedding = (ends.embedding_forward_s + ends.embedding_backward_s + more_s) / each_s
+    head = ends.head_s / each_s
     table = case.padded_vocab / layouts.tp * model.hidden / layer_params
     on_first, on_last = (share[0] * embedding + share[1] * head for share in (shares[:2], shares[2:]))
     sizes = (table, table + model.num_mtp_modules)
     stages = split_layers(
-        layouts, model.num_layers, on_first, on_last, sizes, model.output_heads, counts.head_in_layers(model), alike
-    )
+        layouts, model.num_layers, on_first, on_last, sizes, model.output_heads, counts.head_in_layers(model), alike,
+        np.where(filled_one_by_one(layouts), layouts.virtual_stages, 1),
+    )  # fmt: skip
     return with_given(stages, layouts, model)
 
 

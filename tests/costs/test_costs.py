@@ -18,7 +18,7 @@ from planner.layouts import Attention, Layouts, Precision, Recompute, Split
 from planner.models import flops, load_model
 from planner.setup import Setup
 from planner.step.estimate import estimate
-from planner.step.splits import balanced_load, split_layers, virtual_stage_layers
+from planner.step.splits import balanced_load, split_layers, stages_between, virtual_stage_layers
 from planner.step.step_costs import step_costs
 from tests.costs.toy import case, layer_bytes
 
@@ -209,6 +209,20 @@ def test_a_balanced_split_has_all_layers_and_the_least_load(L, p, e, g):
     assert layers.sum() == L
     load = layers + np.array([e, *[0.0] * (p - 2), g])
     assert load.max() == pytest.approx(brute_force_load(L, p, e, g), abs=1e-6)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(2, 6), st.integers(2, 6), st.integers(0, 30), st.floats(-1.5, 3), st.floats(0, 6))
+def test_virtual_stages_filled_by_cost(p, v, more, e, g):
+    """The least load of a virtual stage, and the ranks' layers as the sums of theirs; e is below 0 with dense layers."""
+    L = p * v + more
+    layouts = Layouts.of(pp=p, layer_split=Split.BALANCED, virtual_stages=v, schedule="interleaved", global_batch=8)
+    stages = split_layers(layouts, L, np.array([e]), np.array([g]), chunks=np.array([v]))
+    layers = stages_between(L, p * v, *(int(x[0]) for x in stages.chunk_ends))
+    assert layers.sum() == L
+    load = layers + np.array([e, *[0.0] * (p * v - 2), g])
+    assert load.max() == pytest.approx(brute_force_load(L, p * v, e, g), abs=1e-6)
+    assert stages.layers(0, p).tolist() == layers.reshape(v, p).sum(axis=0).tolist()
 
 
 def filled_from_the_first(L: int, p: int, e: float, g: float) -> list[int]:

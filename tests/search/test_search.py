@@ -18,7 +18,7 @@ from planner.search.space import by_ends, by_last, space
 from planner.setup import Setup
 from planner.step.estimate import estimate
 from planner.step.legality import legal
-from tests.search.every_layout import enumerate_layouts
+from tests.search.every_layout import enumerate_layouts, filled_chunks
 
 CLUSTER = load_cluster("dgx-a100-80gb")
 MEGATRON = load_framework("megatron-lm")
@@ -31,7 +31,7 @@ SEARCHED = ("gpipe", "1f1b", "interleaved", "breadth-first", "modular", "zb-h1",
 
 def brute_force(model, gpus: int, batch: int) -> set[tuple[int, ...]]:
     """Every legal layout found by trying all small numbers."""
-    small, tried = range(1, gpus + 1), []
+    small, tried, layers = range(1, gpus + 1), [], model.num_layers
     for dp, tp, pp, cp, mb, v in product(small, small, small, (1, 2), range(1, batch + 1), range(1, 7)):
         if dp * tp * pp * cp != gpus:
             continue
@@ -42,9 +42,12 @@ def brute_force(model, gpus: int, batch: int) -> set[tuple[int, ...]]:
             (False, True),
             (Split.EVEN, Split.BALANCED, Split.ENDS, Split.LAST),
         ):
+            looped = v > 1 and SEARCHED[code] != "zb-v"
             plain = SEARCHED[code] == "1f1b"
             trivial = (pp == 1 and (not plain or split)) or (tp == 1 and sp) or (dp * cp == 1 and zero)
-            if not trivial and (v > 1 or split not in (Split.ENDS, Split.LAST)):
+            if looped and split == Split.BALANCED and (v not in filled_chunks(model, pp) or layers % (pp * v) == 0):
+                continue
+            if not trivial and split != Split.LAST and (v > 1 or split != Split.ENDS):
                 tried.append((dp, tp, pp, cp, mb, v, code, zero, int(mode), int(sp), int(split)))
     dp, tp, pp, cp, mb, v, code, zero, mode, sp, split = np.array(tried).T
     layouts = Layouts.of(
@@ -56,7 +59,7 @@ def brute_force(model, gpus: int, batch: int) -> set[tuple[int, ...]]:
 
 @pytest.mark.parametrize("layers", [6, 7])
 def test_the_space_is_what_brute_force_finds(layers):
-    """Of seven layers two ranks share four virtual stages of two, two, two and one."""
+    """Of seven layers two ranks share four virtual stages by cost; of six too, whose three per rank are no chunks."""
     model = replace(SMALL, num_layers=layers, num_dense_layers=layers)
     layouts = enumerate_layouts(model, CLUSTER, gpus=4, global_batch=4, fixed=Fixed(schedule=SEARCHED), **COMMON)
     columns = [
@@ -66,7 +69,8 @@ def test_the_space_is_what_brute_force_finds(layers):
     rows = list(zip(*(c.tolist() for c in columns), strict=True))
     assert len(rows) == len(set(rows))
     assert set(rows) == brute_force(model, 4, 4)
-    assert bool(np.any(layouts.layer_split == Split.LAST)) == (layers == 7)
+    filled = (layouts.layer_split == Split.BALANCED) & (layouts.virtual_stages > 1) & (layouts.schedule == 2)
+    assert set(layouts.virtual_stages[filled].tolist()) == ({2} if layers == 6 else {2, 3})
 
 
 def test_a_framework_that_splits_layers_its_own_way_is_searched_with_that():
@@ -91,11 +95,16 @@ def test_virtual_stages_where_embedding_and_head_count_as_layers():
     )  # fmt: skip
     ends = layouts.layer_split == Split.ENDS
     assert set(layouts.virtual_stages[ends].tolist()) == {2, 4, 8, 16}
-    assert set(layouts.layer_split.tolist()) == {Split.ENDS, Split.LAST}  # 126 as 15 times 8 and 6 too
+    filled = layouts.layer_split == Split.BALANCED
+    assert set(layouts.virtual_stages[filled].tolist()) == {2, 3, 4, 6, 8}  # at most 8, 6, 4, 3 and 2 layers in each
+    assert set(layouts.layer_split.tolist()) == {Split.ENDS, Split.BALANCED}
 
 
 def test_virtual_stages_with_a_short_last_one():
-    """DeepSeek-V3's 61 layers on four ranks of four chunks are 15 times 4 and 1, as its recipes have them."""
+    """DeepSeek-V3's 61 layers on four ranks of four chunks are 15 times 4 and 1, as its recipes have them.
+
+    A search lists such a split where it is asked for.
+    """
     model = load_model("deepseek-v3")
     assert by_last(model, 4) == [2, 4]
     assert by_last(model, 2) == [2, 3, 4, 8]  # ten chunks of seven would hold all by the ninth
@@ -103,7 +112,8 @@ def test_virtual_stages_with_a_short_last_one():
     assert by_last(load_model("qwen3-235b-a22b"), 8) == [2, 3, 4]
     layouts = enumerate_layouts(
         load_model("deepseek-v3"), load_cluster("dgx-h100"), gpus=256, global_batch=256,
-        fixed=Fixed(schedule=("interleaved",), tp=(1,), pp=(4,), cp=(1,), ep=(64,)), **COMMON,
+        fixed=Fixed(schedule=("interleaved",), tp=(1,), pp=(4,), cp=(1,), ep=(64,), layer_split=(Split.LAST,)),
+        **COMMON,
     )  # fmt: skip
     assert set(layouts.virtual_stages.tolist()) == {2, 4}
     assert set(layouts.layer_split.tolist()) == {Split.LAST}

@@ -15,6 +15,7 @@ from planner.schedules import get_schedule
 from planner.search.request import Fixed, Request
 from planner.search.space import _grids, whole_space
 from planner.step.legality import legal
+from tests.search.every_layout import filled_chunks
 
 CLUSTER = load_cluster("dgx-a100-80gb")
 MODEL = from_shape(family="llama", layers=6, hidden=512, ffn=1024, heads=8, kv_heads=4, vocab=32000, seq_len=512)
@@ -38,7 +39,7 @@ SETTLED = {
 
 def splits_worth(model, pp: int, v: int, schedule, asked: Request) -> list[Split]:
     """How layers may lie: by cost or evenly, in a V or uneven virtual stages also with embedding and head as layers,
-    uneven ones with a short last stage as well; with one stage a rank whatever is settled."""
+    uneven ones with a short last stage where that is settled; with one stage a rank whatever is settled."""
     settled, layers = asked.fixed.layer_split, model.num_layers
     if pp == 1:
         return [Split.EVEN]
@@ -48,7 +49,12 @@ def splits_worth(model, pp: int, v: int, schedule, asked: Request) -> list[Split
     if not schedule.looped_placement:
         due = [Split.EVEN, Split.BALANCED, Split.ENDS]
     else:
-        due = [Split.EVEN] if layers % (pp * v) == 0 else [Split.ENDS, Split.LAST]
+        due = [Split.EVEN] if layers % (pp * v) == 0 else [Split.ENDS]
+        if layers % (pp * v):
+            filled = asked.fixed.virtual_stages or filled_chunks(model, pp)
+            due += [Split.BALANCED] * (v in filled) + [Split.LAST] * bool(settled and Split.LAST in settled)
+        elif settled:
+            due.append(Split.BALANCED)
     return [split for split in due if settled is None or split in settled]
 
 

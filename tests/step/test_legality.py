@@ -49,13 +49,14 @@ def stage_rules(model, x, given) -> dict[str, bool]:
     left = layers - each * (stages - 1)
     items, in_a_v = layers + 1 + heads, not schedule.looped_placement
     by_both = items % stages == 0 and items // stages >= heads
-    by_cost = x.layer_split in (Split.BALANCED, Split.PARAMETERS, Split.PRODUCTS)
+    filled = several and not in_a_v and x.layer_split == Split.BALANCED
     broken = {
         "pp * virtual_stages must not exceed": not given
         and stages > (items if x.layer_split == Split.ENDS else layers),
         "virtual stages need layers divisible": several and not in_a_v and not given and layers % stages != 0
-        and x.layer_split not in (Split.ENDS, Split.LAST),
-        "virtual stages exclude": several and by_cost and not (in_a_v and x.layer_split == Split.BALANCED),
+        and x.layer_split not in (Split.ENDS, Split.LAST, Split.BALANCED),
+        "virtual stages exclude": several and x.layer_split in (Split.PARAMETERS, Split.PRODUCTS),
+        "layer_split balanced needs": filled and not (x.pp > 1 and schedule.has_ends),
         "layer_split ends needs": x.layer_split == Split.ENDS
         and not (x.pp > 1 and by_both and schedule.copies == 1),
         "layer_split last needs": x.layer_split == Split.LAST
@@ -63,7 +64,8 @@ def stage_rules(model, x, given) -> dict[str, bool]:
         "vocabulary parallelism excludes": vocabulary and (model.num_mtp_layers > 0 or x.train > 0),
         "layered and modular have one layer": schedule.one_layer_chunks and stages != layers,
         "recompute_layers needs virtual stages": x.recompute_layers > 0 and several
-        and bool(given or x.layer_split == Split.LAST or (x.layer_split == Split.ENDS and heads > 1)),
+        and bool(given or x.layer_split == Split.LAST or (filled and x.pp > 1)
+                 or (x.layer_split == Split.ENDS and heads > 1)),
         "recompute_layers must not exceed": x.recompute_layers
         > (each if x.layer_split == Split.EVEN and not given else layers),
         "offload_layers must be fewer": x.offload_layers >= each,
