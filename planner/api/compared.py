@@ -1,16 +1,19 @@
 """Layouts set side by side: under every schedule, over stages, two plans, launch arguments before they are merged."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from planner.api.answer import Answer
 from planner.api.existing_run import run_of_megatron
 from planner.api.frameworks import layout_under, schedules_of
 from planner.base.errors import FileFormatError
 from planner.imports.names import megatron_arguments
+from planner.layouts import Split
 from planner.models.flops import causal_share, mfu_text
 from planner.plan_file import read_plan
 from planner.report.difference import difference_record, plans_view
@@ -47,6 +50,8 @@ def partition(setup: Setup, **choices: Any) -> Answer:
     Raises as `planner.estimate`, and LayoutError if no split fits in memory.
     """
     layouts = layout_under(setup, **choices, layer_split="even")
+    if setup.model.num_layers % int(layouts.pp[0] * layouts.virtual_stages[0]):  # else no rule lets them be several
+        layouts = replace(layouts, layer_split=np.array([Split.BALANCED]))
     split = stage_split(setup, layouts)
     title = question_title(setup, int(layouts.gpus[0]), int(layouts.global_batch[0]))
     record = split_record(split)

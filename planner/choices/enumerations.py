@@ -47,6 +47,7 @@ class Precision(Number):
 class Split(Number):
     """How layers go to pipeline stages: an even count, or with embedding and head balanced by cost or by parameters.
 
+    BALANCED: with virtual stages each of them is filled, but in a V, whose ranks share out what they are given.
     ENDS: embedding and head count as a layer each, so that first and last stage have one fewer (Megatron-LM's
     --account-for-embedding-in-pipeline-split and its like for the loss); with virtual stages too, and with multi-token
     prediction each of its modules one more (DeepSeek-V3's 61 layers as 1, 30 times 2 and none). LAST: the same count,
