@@ -14,6 +14,7 @@ from planner.search.pick import first_of_each, kinds
 from planner.search.request import Request
 from planner.setup import Setup
 from planner.step.estimate import Estimate, estimate, least_step_s, totals
+from planner.step.given_stages import filled_one_by_one
 from planner.step.legality import legal
 from planner.step.timeline.many import simulate_all
 from planner.step.timeline.timed import timed_estimate
@@ -79,7 +80,8 @@ def try_some_layers(
     they may be slower than it.
     """
     fixed = request.fixed
-    full = order[result.layouts.recompute[order] == FULL][:MOST_FULL]
+    whole_only = filled_one_by_one(result.layouts)  # no rule lets their virtual stages recompute some layers
+    full = order[((result.layouts.recompute == FULL) & ~whole_only)[order]][:MOST_FULL]
     limit = float(result.step_time_s[order[0]]) * (1.0 + slower) if len(full) else 0.0
     out: list[Estimate] = []
     if len(full) and setup.framework.block_recompute and fixed.recompute_layers is None and fixed.recompute != (FULL,):

@@ -92,7 +92,7 @@ def uneven_chunks(model: Transformer, pp: int, fixed: Fixed) -> dict[Split, list
     A short last stage is listed where it is asked for: a split by cost leaves its slowest rank no more to do.
     """
     filled = by_cost(model, pp) if fixed.virtual_stages is None else [v for v in fixed.virtual_stages if v > 1]
-    out = {Split.BALANCED: filled, Split.ENDS: by_ends(model, pp)}
+    out = {Split.ENDS: by_ends(model, pp), Split.BALANCED: filled}  # of equals the first is kept
     return out | ({Split.LAST: by_last(model, pp)} if Split.LAST in (fixed.layer_split or ()) else {})
 
 
