@@ -110,7 +110,7 @@ def virtual_stage_layers(num_layers: int, stages: int, split: int, heads: int = 
 
 
 def stages_between(num_layers: int, stages: int, first: int, last: int) -> Ints:
-    """Layers of every virtual stage, (stages,): of those between these ends the last ones have a remainder, one each."""
+    """Layers of every virtual stage, (stages,): the last of those between the ends have a remainder."""
     least, extra = divmod(num_layers - first - last, stages - 2)
     return np.array([first, *[least] * (stages - 2 - extra), *[least + 1] * extra, last], dtype=np.int64)
 

@@ -214,7 +214,7 @@ def test_a_balanced_split_has_all_layers_and_the_least_load(L, p, e, g):
 @settings(max_examples=200, deadline=None)
 @given(st.integers(2, 6), st.integers(2, 6), st.integers(0, 30), st.floats(-1.5, 3), st.floats(0, 6))
 def test_virtual_stages_filled_by_cost(p, v, more, e, g):
-    """The least load of a virtual stage, and the ranks' layers as the sums of theirs; e is below 0 with dense layers."""
+    """The least load of a virtual stage, and ranks as sums of theirs; e is below 0 with dense layers."""
     L = p * v + more
     layouts = Layouts.of(pp=p, layer_split=Split.BALANCED, virtual_stages=v, schedule="interleaved", global_batch=8)
     stages = split_layers(layouts, L, np.array([e]), np.array([g]), chunks=np.array([v]))

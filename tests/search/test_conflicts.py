@@ -27,8 +27,10 @@ def refused(model=LLAMA, gpus=64, batch=512, **settled) -> str:
 
 
 CONFLICTS = [
-    ({"schedule": "zb-v", "pp": 1, "virtual_stages": 3},
-     "pp 1, virtual_stages 3: virtual stages need layers divisible by"),
+    (
+        {"schedule": "zb-v", "pp": 1, "virtual_stages": 3},
+        "pp 1, virtual_stages 3: virtual stages need layers divisible by",
+    ),
     ({"schedule": "zb-v", "virtual_stages": 4}, "schedule zb-v, virtual_stages 4: zb-v has exactly 2 virtual stages"),
     ({"ep": 8}, "ep 8: ep must divide the experts (1 for a dense model); give another ep"),
     ({"cp": 5}, "cp 5: cp must divide gpus; give another cp"),
