@@ -55,6 +55,7 @@ class Row(BaseModel):
     bytes: int = Field(1, gt=0, le=10**15)
     ranks: int = Field(1, gt=0, le=10**7)
     local: int = Field(1, gt=0, le=10**7)
+    stride: int = Field(1, gt=0, le=10**7)
     rank: int = Field(0, ge=0, le=10**7)
     host: str = Field("", max_length=200)
     seconds: float = Field(0.0, ge=0, le=1e6, allow_inf_nan=False)
@@ -88,6 +89,8 @@ class Probe(BaseModel):
     attention: list[Row] = []
     memory: list[Row] = []
     collectives: list[Row] = []
+    experts: list[Row] = []
+    groups: list[Row] = []
     overlap: list[Row] = []
     ranks: list[Row] = []
 
@@ -183,6 +186,25 @@ def hidden_share(probe: Probe) -> float | None:
         return None
     alone = (time_s["product"], time_s["all_reduce"])
     return float(np.clip((sum(alone) - time_s["both"]) / min(alone), 0.0, 1.0))
+
+
+def grouped_share(probe: Probe) -> float | None:
+    """Time of experts' products at once over that of one by one, the median of the sizes; None without the figures."""
+    time_s: dict[str, dict[tuple[int, int], float]] = {"grouped": {}, "one by one": {}}
+    for row in _timed(probe.experts):
+        time_s.setdefault(row.kind, {})[row.rows, row.columns] = row.seconds
+    each = [seconds / time_s["one by one"][size] for size, seconds in time_s["grouped"].items()
+            if size in time_s["one by one"]]  # fmt: skip
+    return float(np.median(each)) if each else None
+
+
+def group_rates(probe: Probe) -> list[dict[str, float]]:
+    """Of all-reduces in groups side by side, bytes per second that a rank sends: the largest timed of each kind."""
+    largest = {(r.ranks, r.stride): r for r in sorted(_timed(probe.groups), key=lambda r: r.bytes)}
+    return [
+        {"ranks": n, "stride": stride, "bytes_per_s": 2.0 * (n - 1) / n * r.bytes / r.seconds}
+        for (n, stride), r in sorted(largest.items())
+    ]
 
 
 def _figure(folder: str, name: str, field: str, now: float, keys: tuple[str, ...] = ()) -> FittedFigure:
@@ -339,5 +361,5 @@ def probe_record(found: Sequence[ProbedFigure], probe: Probe) -> dict[str, Any]:
             for f in found
         ],
         "slow_ranks": [row.model_dump(include={"rank", "host", "slower"}) for row in slow_ranks(probe)],
-        "hidden_share": hidden_share(probe),
+        "hidden_share": hidden_share(probe), "grouped_share": grouped_share(probe), "groups": group_rates(probe),
     }  # fmt: skip

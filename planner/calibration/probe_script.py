@@ -3,7 +3,7 @@
     python probe.py                                    # one GPU, or the processor
     torchrun --nproc-per-node 8 probe.py               # a node; with --nnodes 2 across the network too
 
-Needs only torch. Writes probe.json (--output) after each section: a probe that is killed keeps what it measured.
+Needs only torch. Writes probe.json (--output) after each figure: a probe that is killed keeps what it measured.
 Then, where planner is installed: planner calibrate --probe probe.json --cluster dgx-h100 --profile mine
 Nothing is trained, downloaded or sent. Every figure is the median of repeated runs; `spread` is their median distance
 from it, relative. All ranks measure at the same time, as they train at the same time; rank 0's figures are written.
@@ -36,6 +36,7 @@ SAMPLE = 1e-3 if GPU else 2e-2
 LENGTHS = (2048, 4096, 8192, 16384) if GPU else (128, 256, 512)
 BYTES = tuple(2**k for k in ((16, 20, 24, 28, 30) if GPU else (12, 16, 20, 22, 24)))
 FLOATS = {"bf16": torch.bfloat16, "fp16": torch.float16} if GPU else {"fp32": torch.float32}
+FP8 = GPU and torch.version.cuda and torch.cuda.get_device_capability(DEVICE) >= (8, 9)
 
 
 def wait():
@@ -79,7 +80,7 @@ def many(dtype, *shape):
     return itertools.cycle(torch.randn(n, *shape, device=DEVICE).to(dtype).unbind())
 
 
-def machine(_):
+def machine():
     """What was measured on."""
     out = {"torch": torch.__version__, "host": platform.node(), "world": WORLD, "local_world": LOCAL_WORLD}
     if not GPU:
@@ -101,28 +102,50 @@ def machine(_):
 
 def products(seconds):
     """y = x w, the input's gradient y w^T, the weight's x^T y; sizes: rows x depth times depth x columns."""
-    out = []
-    for name, dtype in FLOATS.items():
-        for rows in ROWS:
-            for width in WIDTHS:
-                for columns in (width, 4 * width):
-                    x, w, y = (many(dtype, *s) for s in ((rows, width), (columns, width), (rows, columns)))
-                    kinds = {
-                        "forward": ((rows, columns, width), lambda: next(x) @ next(w).t()),
-                        "input": ((rows, width, columns), lambda: next(y) @ next(w)),
-                        "weight": ((columns, width, rows), lambda: next(y).t() @ next(x)),
-                    }
-                    for kind, (shape, work) in kinds.items():
-                        sizes = dict(zip(("rows", "columns", "depth"), shape))
-                        out.append({"precision": name, "kind": kind} | sizes | timed(work, seconds))
-    return out
+    shapes = [(rows, width, columns) for rows in ROWS for width in WIDTHS for columns in (width, 4 * width)]
+    for name, dtype in (FLOATS | ({"fp8": torch.float8_e4m3fn} if FP8 else {})).items():
+        for rows, width, columns in shapes:
+            x, w, y = (many(dtype, *s) for s in ((rows, width), (columns, width), (rows, columns)))
+            kinds = {
+                "forward": ((rows, columns, width), lambda: next(x) @ next(w).t()),
+                "input": ((rows, width, columns), lambda: next(y) @ next(w)),
+                "weight": ((columns, width, rows), lambda: next(y).t() @ next(x)),
+            }
+            for kind, (shape, work) in kinds.items():
+                sizes = dict(zip(("rows", "columns", "depth"), shape))
+                if name == "fp8":
+                    work = scaled(dtype, kind, **sizes)
+                yield {"precision": name, "kind": kind} | sizes | timed(work, seconds)
+
+
+def scaled(dtype, kind, rows, columns, depth):
+    """A product of fp8's kernels: rows by rows, without casts; fast sums in the forward one, as Transformer Engine."""
+    a, b, one = many(dtype, rows, depth), many(dtype, columns, depth), torch.ones((), device=DEVICE)
+    how = {"scale_a": one, "scale_b": one, "out_dtype": torch.bfloat16, "use_fast_accum": kind == "forward"}
+    return lambda: torch._scaled_mm(next(a), next(b).t(), **how)
+
+
+def experts(seconds):
+    """Products of eight experts at once, where torch has a grouped one, and one by one."""
+    name, dtype = ("bf16", torch.bfloat16) if GPU else ("fp32", torch.float32)
+    grouped = getattr(functional, "grouped_mm", None) or torch._grouped_mm
+    for rows, width in itertools.product(ROWS, WIDTHS[:-1]):
+        x, w = many(dtype, rows, width), torch.randn(8, width, width, device=DEVICE).to(dtype)
+        ends = torch.arange(1, 9, device=DEVICE, dtype=torch.int32) * (rows // 8)
+        works = {
+            "grouped": lambda: grouped(next(x), w, offs=ends),
+            "one by one": lambda: [a @ b for a, b in zip(next(x).chunk(8), w)],
+        }
+        for kind, work in works.items():
+            row = {"precision": name, "kind": kind, "groups": 8, "rows": rows // 8, "columns": width, "depth": width}
+            yield row | timed(work, seconds)
 
 
 def attention(seconds):
     """Causal attention, forward and backward, by kernel: PyTorch's flash, and cuDNN's on a GPU."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    out, shapes = [], ((16, 128),) if GPU else ((4, 64), (8, 32))
+    shapes = ((16, 128),) if GPU else ((4, 64), (8, 32))
     name, dtype = ("bf16", torch.bfloat16) if GPU else ("fp32", torch.float32)
     for kernel in ("FLASH_ATTENTION", "CUDNN_ATTENTION") if GPU else ("FLASH_ATTENTION",):
         for length, (heads, width) in itertools.product(LENGTHS, shapes):
@@ -140,8 +163,7 @@ def attention(seconds):
                 for kind, work in passes.items():
                     shape = {"heads": heads, "width": width, "length": length}
                     row = {"kernel": kernel, "kind": kind, "precision": name}
-                    out.append(row | shape | timed(work, seconds))
-    return out
+                    yield row | shape | timed(work, seconds)
 
 
 def attended(given):
@@ -157,7 +179,6 @@ def backward(inputs, y, gradient):
 
 def memory(seconds):
     """Passes over memory: tensors of a size that are read and written. heads: queries by head and their positions."""
-    out = []
     dtype = torch.bfloat16 if GPU else torch.float32
     for size in [n for n in BYTES if n >= 2**20] if GPU else [2**k for k in range(17, 24)]:
         shape = size // dtype.itemsize // 256, 256
@@ -172,14 +193,13 @@ def memory(seconds):
             "layer_norm": (2, lambda: functional.layer_norm(next(a), (256,))),
         }
         for kind, (times, work) in works.items():
-            out.append({"kind": kind, "bytes": times * size} | timed(work, seconds))
-    return out
+            yield {"kind": kind, "bytes": times * size} | timed(work, seconds)
 
 
 def launch(seconds):
     """An operation so small that only its launch, and on a processor its call, takes time."""
     a = torch.ones(8, device=DEVICE)
-    return [{"kind": "tiny add"} | timed(lambda: a.add_(1.0), seconds)]
+    yield {"kind": "tiny add"} | timed(lambda: a.add_(1.0), seconds)
 
 
 class TinyLayer(torch.nn.Module):
@@ -206,48 +226,51 @@ class TinyLayer(torch.nn.Module):
 
 
 def host(seconds):
-    """The host's time of a layer's passes, of eight an eighth: plain, recomputed, cut or sharded over two ranks.
+    """The host's time of a layer's passes; two ranks are PyTorch's pretended ones: what its Python takes is left."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    The two ranks are PyTorch's pretended ones, which send nothing: what its Python takes is left.
-    """
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    try:
+        yield from layers(seconds)
+    finally:
+        dist.destroy_process_group()
+
+
+def layers(seconds):
+    """Of eight layers an eighth: plain, recomputed, cut or sharded over two ranks."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-    from torch.testing._internal.distributed.fake_pg import FakeStore
     from torch.utils.checkpoint import checkpoint
 
-    x, out = torch.randn(1, 8, 32, device=DEVICE), []
+    x, mesh = torch.randn(1, 8, 32, device=DEVICE), init_device_mesh(DEVICE.type, (2,))
     plan = {f"linear.{i}": RowwiseParallel() if i in (3, 6) else ColwiseParallel() for i in range(7)}
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
-    mesh = init_device_mesh(DEVICE.type, (2,))
     for kind in ("plain", "tensor", "sharded"):
-        layers = torch.nn.Sequential(*(TinyLayer() for _ in range(8)))
-        for layer in layers:
+        stack = torch.nn.Sequential(*(TinyLayer() for _ in range(8)))
+        for layer in stack:
             if kind == "tensor":
                 parallelize_module(layer, mesh, plan)
             elif kind == "sharded":
                 fully_shard(layer, mesh=mesh)
         if kind == "sharded":
-            fully_shard(layers, mesh=mesh)  # else each layer is a root, which stays gathered
+            fully_shard(stack, mesh=mesh)  # else each layer is a root, which stays gathered
 
         def both():
-            layers(x).backward(x)
-            layers.zero_grad()
+            stack(x).backward(x)
+            stack.zero_grad()
 
         def recomputed():
             y = x
-            for layer in layers:
+            for layer in stack:
                 y = checkpoint(layer, y, use_reentrant=False)
             y.backward(x)
-            layers.zero_grad()
+            stack.zero_grad()
 
-        more = {"forward": lambda: layers(x), "recomputed": recomputed} if kind == "plain" else {}
+        more = {"forward": lambda: stack(x), "recomputed": recomputed} if kind == "plain" else {}
         works = {kind: both} | more
         for one, work in works.items():
             row = timed(work, 4 * seconds)
-            out.append(row | {"kind": one, "seconds": row["seconds"] / 8})
-    dist.destroy_process_group()
-    return out
+            yield row | {"kind": one, "seconds": row["seconds"] / 8}
 
 
 def optimizer(seconds):
@@ -256,12 +279,11 @@ def optimizer(seconds):
     p = torch.nn.Parameter(torch.randn(n, device=DEVICE))
     p.grad = torch.randn(n, device=DEVICE)
     adam = torch.optim.AdamW([p], fused=True)
-    return [{"kind": "adamw fused", "parameters": n} | timed(adam.step, seconds)]
+    yield {"kind": "adamw fused", "parameters": n} | timed(adam.step, seconds)
 
 
 def collectives(seconds):
     """All ranks at once. bytes: of the whole tensor, before or after, whichever is larger; a send's its own."""
-    out = []
     for size in BYTES if WORLD > 1 else ():
         n = max(size // 4 // WORLD, 1) * WORLD
         whole, other = torch.zeros(n, device=DEVICE), torch.zeros(n, device=DEVICE)
@@ -284,16 +306,28 @@ def collectives(seconds):
         for kind, work in works.items():
             row = {"kind": kind, "bytes": 4 * n, "ranks": WORLD, "local": LOCAL_WORLD}
             try:
-                out.append(row | timed(work, seconds, together=True))
+                yield row | timed(work, seconds, together=True)
             except (RuntimeError, NotImplementedError) as error:  # a backend may lack it
-                out.append(row | {"missing": str(error).splitlines()[0][:200]})
-    return out
+                yield row | {"missing": str(error).splitlines()[0][:200]}
+
+
+def groups(seconds):
+    """All-reduces of groups of ranks, all side by side: neighbours, or ranks a stride apart."""
+    for members in (n for n in (2, 4, 8) if n < WORLD and WORLD % n == 0):
+        for stride in (1, WORLD // members):
+            block = members * stride
+            starts = [first + i for first in range(0, WORLD, block) for i in range(stride)]
+            mine = dist.new_subgroups_by_enumeration([list(range(a, a + block, stride)) for a in starts])[0]
+            for size in BYTES[-3:-1]:
+                whole = torch.zeros(size // 4, device=DEVICE)
+                row = {"kind": "all_reduce", "bytes": size, "ranks": members, "stride": stride, "local": LOCAL_WORLD}
+                yield row | timed(lambda: dist.all_reduce(whole, group=mine), seconds, together=True)
 
 
 def overlap(seconds):
     """A product beside an all-reduce: how long each alone, both at once."""
     if WORLD == 1:
-        return []
+        return
     width = WIDTHS[-2]
     x = torch.randn(ROWS[-1], width, device=DEVICE)
     w, whole = torch.randn(width, width, device=DEVICE), torch.zeros(BYTES[-2] // 4, device=DEVICE)
@@ -304,7 +338,8 @@ def overlap(seconds):
         pending.wait()
 
     works = {"product": lambda: x @ w, "all_reduce": lambda: dist.all_reduce(whole), "both": both}
-    return [{"kind": kind} | timed(work, seconds, together=True) for kind, work in works.items()]
+    for kind, work in works.items():
+        yield {"kind": kind} | timed(work, seconds, together=True)
 
 
 def ranks(seconds):
@@ -318,13 +353,13 @@ def ranks(seconds):
     else:
         every = [mine]
     usual = statistics.median(row["seconds"] for row in every)
-    return [row | {"slower": row["seconds"] / usual - 1.0} for row in every]
+    yield from (row | {"slower": row["seconds"] / usual - 1.0} for row in every)
 
 
 def under_load(_):
     """Memory that context and libraries take, clocks, power and temperature right after the load."""
     if not GPU:
-        return []
+        return
     free, total = torch.cuda.mem_get_info()
     row = {"taken_bytes": total - free, "reserved_bytes": torch.cuda.memory_reserved(), "total_bytes": total}
     fields = "clocks.sm,clocks.max.sm,power.draw,power.limit,temperature.gpu"
@@ -334,10 +369,18 @@ def under_load(_):
         row |= dict(zip(fields.split(","), (cell.strip() for cell in said.split(","))))
     except (OSError, subprocess.SubprocessError):
         pass
-    return [row]
+    yield row
 
 
-SECTIONS = (machine, launch, host, products, attention, memory, optimizer, collectives, overlap, ranks, under_load)
+SECTIONS = (launch, host, products, experts, attention, memory)
+SECTIONS += (optimizer, collectives, groups, overlap, ranks, under_load)
+
+
+def save(found, path):
+    """The file, whole: another takes its place."""
+    with open(path + ".part", "w") as file:
+        json.dump(found, file, indent=1)
+    os.replace(path + ".part", path)
 
 
 def main():
@@ -348,22 +391,23 @@ def main():
     given = parser.parse_args()
     if GPU:
         torch.cuda.set_device(DEVICE)
-    found = {"format": "planner probe 1"}
+    found = {"format": "planner probe 1", "machine": machine()}
     for section in SECTIONS:
         if section is products and WORLD > 1:  # after the pretended ranks of those before
             dist.init_process_group("nccl" if GPU else "gloo")
+        rows = found[section.__name__] = []
         try:
-            found[section.__name__] = section(given.seconds)
-        except (RuntimeError, NotImplementedError, ImportError) as error:  # no memory, say: the other sections count
-            found[section.__name__] = []
+            for row in section(given.seconds):
+                rows.append(row)
+                if RANK == 0:
+                    save(found, given.output)
+        except (RuntimeError, NotImplementedError, ImportError) as error:  # no memory, say: the other figures count
             found.setdefault("failed", {})[section.__name__] = str(error).splitlines()[0][:200]
         if GPU:
             torch.cuda.empty_cache()
         if RANK == 0:
-            with open(given.output + ".part", "w") as file:
-                json.dump(found, file, indent=1)
-            os.replace(given.output + ".part", given.output)
-            print(f"{section.__name__}: {len(found[section.__name__])} figures", flush=True)
+            save(found, given.output)
+            print(f"{section.__name__}: {len(rows)} figures", flush=True)
     if RANK == 0:
         for row in found["ranks"]:
             if row["slower"] > 0.05:

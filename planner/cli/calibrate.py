@@ -209,4 +209,10 @@ def _probe_view(record: dict[str, Any], cluster: str) -> list[Any]:
     ]
     if record["hidden_share"] is not None:
         lines.append(f"A product and an all-reduce at once: {record['hidden_share']:.0%} of the shorter one hides.")
-    return lines
+    if record["grouped_share"] is not None:
+        lines.append(f"Experts' products at once take {record['grouped_share']:.0%} of their time one by one.")
+    return lines + [
+        f"All-reduces of {row['ranks']} ranks, each {row['stride']} after the last, in groups side by side: "
+        f"{row['bytes_per_s'] / 1e9:.3g} GB/s from a rank"
+        for row in record["groups"]
+    ]

@@ -1,4 +1,4 @@
-"""`planner probe`: the file that measures a machine."""
+"""`planner probe`: the file that measures a machine, written or run in place."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,17 +8,55 @@ import typer
 from planner.cli import options as o
 
 
-def command(write: Annotated[Path, typer.Option("--write", help="Where to write it.")] = Path("probe.py")) -> None:
-    """Write probe.py, one file that needs only torch: what a machine's products, memory and collectives achieve.
+def command(
+    write: Annotated[Path | None, typer.Option("--write", help="Where to write it; probe.py unless --run.")] = None,
+    run: Annotated[bool, typer.Option("--run", help="Run it here, with the torch of planner's Python.")] = False,
+    processes: Annotated[
+        int | None, typer.Option("--processes", help="With --run: one a GPU, by torchrun.", min=1, max=1024)
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="With --run: where its figures go; probe.json.")
+    ] = None,
+) -> None:
+    """Write or run probe.py, one file that needs only torch: what a machine's products, memory, collectives achieve.
 
     Example: planner probe --write probe.py, then torchrun --nproc-per-node 8 probe.py
 
+    Or, where planner's Python has torch: planner probe --run --processes 8
+
     Then: planner calibrate --probe probe.json --cluster dgx-h100 --profile mine
     """
-    from planner.base.errors import shown
+    from planner.base.errors import InputError, shown
     from planner.base.files import check_writable, write_text
     from planner.calibration.probe import probe_script
 
-    check_writable(write)
-    write_text(write, probe_script())
-    o.print_view(f"{shown(str(write))}: run it with python, or with torchrun on a node; it writes probe.json")
+    for name, value in (("--processes", processes), ("--output", output)):
+        if value is not None and not run:
+            raise InputError(f"{name} is {value}; allowed: with --run")
+    if write is not None or not run:
+        write = write or Path("probe.py")
+        check_writable(write)
+        write_text(write, probe_script())
+        o.print_view(f"{shown(str(write))}: run it with python, or with torchrun on a node; it writes probe.json")
+    if run:
+        _run(processes or 1, output or Path("probe.json"))
+
+
+def _run(processes: int, output: Path) -> None:
+    """Run the file with this Python. Raises InputError if it has no torch; exits as the file does."""
+    import subprocess
+    import sys
+    from importlib.resources import as_file, files
+    from importlib.util import find_spec
+
+    from planner.base.errors import InputError
+    from planner.base.files import check_writable
+
+    if find_spec("torch") is None:
+        allowed = "a Python with torch, or planner probe --write probe.py, run where torch is"
+        raise InputError(f"--run: torch is missing in {sys.executable}; allowed: {allowed}")
+    check_writable(output)
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)] if processes > 1 else []
+    with as_file(files("planner.calibration") / "probe_script.py") as script:
+        command = [sys.executable, *launcher, str(script), "--output", str(output)]
+        raise typer.Exit(subprocess.run(command, check=False).returncode)

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import ast
 import json
+import runpy
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from planner.base.errors import FileFormatError, InputError
-from planner.calibration.probe import hidden_share, probe_profiles, probe_script, probed_figures, read_probe, slow_ranks
+from planner.calibration.probe import (
+    group_rates,
+    grouped_share,
+    hidden_share,
+    probe_profiles,
+    probe_script,
+    probed_figures,
+    read_probe,
+    slow_ranks,
+)  # fmt: skip
 from planner.cli.calibrate import _probe_view
 from planner.costs.kernels.attention import FLASH_BLOCK
 from planner.costs.kernels.device import Device, matmul_s
@@ -178,6 +190,8 @@ def test_figures_whose_kernels_differ_much_are_named() -> None:
         "figures": [row("calm", 0.05), row("wild", 0.2), row("lost", 0.7)],
         "slow_ranks": [],
         "hidden_share": None,
+        "grouped_share": None,
+        "groups": [],
     }
     said = [line for line in _probe_view(record, "dgx-h100") if isinstance(line, str)]
     untold = row("a call", 0.0) | {"kernels": 0}
@@ -221,7 +235,7 @@ def one_replaced(text: str, old: str, new: str) -> str:
 
 
 @pytest.mark.extra
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [1, 4])
 def test_the_script_measures_this_machine(tmp_path: Path, processes: int) -> None:
     pytest.importorskip("torch")
     script = tmp_path / "probe.py"
@@ -238,10 +252,86 @@ def test_the_script_measures_this_machine(tmp_path: Path, processes: int) -> Non
     assert all(row["seconds"] > 0 for row in (*found["products"], *found["attention"], *found["memory"]))
     assert len(found["ranks"]) == processes
     assert bool(found["collectives"]) == (processes > 1)
+    assert {row["kind"] for row in found["experts"]} == {"grouped", "one by one"}
+    groups = {(row["ranks"], row["stride"]) for row in found["groups"]}
+    assert groups == ({(2, 1), (2, 2)} if processes == 4 else set())
     figures = probed_figures(read_probe(tmp_path / "probe.json"), load_cluster("workstation-cpu"))
     fields = {f.figure.field for f in figures}
     assert {"matrix_fraction", "flash_forward", "memory_fraction", "kernel_latency_s"} <= fields
     assert ("fraction" in fields) == (processes > 1)
+
+
+@pytest.mark.extra
+def test_a_killed_probe_keeps_each_figure_that_it_measured(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    script, file = tmp_path / "probe.py", tmp_path / "probe.json"
+    script.write_text(one_replaced(probe_script(), "CACHE = 2**26", "CACHE = 2**20"))
+    running = subprocess.Popen([sys.executable, "probe.py", "--seconds", "0.05"], cwd=tmp_path)
+    try:
+        until = time.monotonic() + HANG_S
+        while not (file.exists() and read_probe(file).products) and time.monotonic() < until:
+            time.sleep(0.05)
+    finally:
+        running.kill()
+        running.wait()
+    assert 0 < len(read_probe(file).products) < 54
+    assert probed_figures(read_probe(file), load_cluster("workstation-cpu"))
+
+
+@pytest.mark.extra
+def test_fp8_products_are_of_rows_by_rows_with_fast_sums_forward_alone(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    script = tmp_path / "probe.py"
+    script.write_text(one_replaced(probe_script(), "CACHE = 2**26", "CACHE = 2**10"))
+    small: dict[str, Any] = runpy.run_path(str(script))
+    small["products"].__globals__.update(FP8=True, WIDTHS=(128,), ROWS=(64,))
+    with mock.patch.object(torch, "_scaled_mm", wraps=torch._scaled_mm) as scaled:
+        rows = [row for row in small["products"](1e-4) if row["precision"] == "fp8"]
+    assert [row["kind"] for row in rows] == ["forward", "input", "weight"] * 2
+    assert all(row["seconds"] > 0 for row in rows)
+    assert all(b.stride(0) == 1 for (_, b), _ in scaled.call_args_list)
+    sizes: dict[bool, set[tuple[int, ...]]] = {True: set(), False: set()}
+    for (a, b), how in scaled.call_args_list:
+        sizes[how["use_fast_accum"]].add((*a.shape, b.shape[1]))
+    assert sizes[True] == {(64, 128, 128), (64, 128, 512)}
+    assert sizes[False] == {(64, 128, 128), (64, 512, 128), (128, 64, 128), (512, 64, 128)}
+
+
+def test_planner_runs_the_script_in_place_or_says_that_torch_is_missing(tmp_path: Path) -> None:
+    output = str(tmp_path / "node.json")
+    with (
+        mock.patch("subprocess.run", return_value=subprocess.CompletedProcess([], 3)) as ran,
+        mock.patch("importlib.util.find_spec", return_value=object()),
+    ):
+        assert planner("probe", "--run", "--processes", "2", "--output", output).returncode == 3
+    command = ran.call_args.args[0]
+    assert command[:5] == [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    assert Path(command[5]).read_text() == probe_script()
+    assert command[6:] == ["--output", output]
+    with mock.patch("importlib.util.find_spec", return_value=None):
+        refused = planner("probe", "--run")
+    assert refused.returncode == 2
+    assert f"torch is missing in {sys.executable}; allowed: a Python with torch, or" in refused.stderr
+    refused = planner("probe", "--processes", "2")
+    assert (refused.returncode, "--processes is 2; allowed: with --run" in refused.stderr) == (2, True)
+
+
+def test_experts_and_groups_are_said(tmp_path: Path) -> None:
+    experts = [
+        {"kind": kind, "rows": rows, "columns": 64, "seconds": s}
+        for rows, times in ((8, (1.0, 4.0)), (16, (3.0, 4.0)))
+        for kind, s in zip(("grouped", "one by one"), times, strict=True)
+    ]
+    groups = [
+        {"kind": "all_reduce", "ranks": 4, "stride": 2, "bytes": 10**k, "seconds": 10.0 ** (k - 9)} for k in (6, 9)
+    ]
+    probe = read_probe(written(tmp_path, experts=experts, groups=groups))
+    assert grouped_share(probe) == pytest.approx(0.5)
+    assert group_rates(probe) == [{"ranks": 4, "stride": 2, "bytes_per_s": 1.5e9}]
+    said = planner("calibrate", "--probe", str(tmp_path / "probe.json"), "--cluster", "dgx-h100").stdout
+    said = " ".join(said.split())
+    assert "Experts' products at once take 50% of their time one by one." in said
+    assert "All-reduces of 4 ranks, each 2 after the last, in groups side by side: 1.5 GB/s from a rank" in said
 
 
 def test_a_processor_s_probe_says_ranks_threads_links_and_the_framework_s_host_times(tmp_path: Path) -> None:
