@@ -41,7 +41,7 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
 
     layouts: a table of one layout.
     """
-    model, cluster, framework, case = setup.model, setup.cluster, setup.framework, Case.of(setup, layouts)
+    model, cluster, case = setup.model, setup.cluster, Case.of(setup, layouts)
     length = f"{int(model.seq_len):,} tokens per sequence"
     if int(model.seq_len) > LONG:
         length += " (longer than most trainings'; --seq-len sets it)"
@@ -49,7 +49,7 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
     kept, sent = 4.0 if whole else float(gradient_bytes(case)[0]), float(reduced_bytes(case)[0])
     gradients = f"gradients kept in {_format(kept)}, reduced in {_format(sent)}"
     speed = cluster.network.bandwidth_bytes_per_s / GBIT
-    whose = "as asked" if int(layouts.grad_dtype[0]) or int(layouts.grad_reduce_dtype[0]) else framework.name
+    whose = "as asked" if int(layouts.grad_dtype[0]) or int(layouts.grad_reduce_dtype[0]) else setup.framework.name
     precision = Precision(int(layouts.precision[0])).name.lower()
     chunked = f"attention counted as whole, though most layers attend to chunks of {int(model.chunk):,} tokens"
     said = [
@@ -60,11 +60,6 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
         OPTIMIZERS[OptimizerKind(int(layouts.optimizer[0]))],
     ]
     said += _kernels(setup, layouts)
-    if train := int(layouts.train[0]):
-        lacks = framework.stack == "megatron" and "nemo" not in (framework.name, *framework.bases)
-        whose = ": Megatron-LM has none, --framework megatron-bridge does" * lacks
-        how = f"adapters as Megatron-Bridge's beside frozen weights ({training_text(train)}{whose})"
-        said.append(f"{how}, in no run that a fit uses")
     gpus, node = int(layouts.gpus[0]), cluster.gpus_per_node
     if gpus > node:
         if (each := int(node_ranks(cluster, gpus))) < node:
@@ -79,7 +74,7 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
     if int(model.num_experts):
         if int(layouts.ep[0]) > 1:
             how = DISPATCH[Dispatcher(int(dispatchers(case)[0]))]
-            usual = "usual on this hardware" if setup.framework.flex_dispatch else framework.name
+            usual = "usual on this hardware" if setup.framework.flex_dispatch else setup.framework.name
             said.append(f"tokens to experts by {how} ({'as asked' if int(layouts.dispatcher[0]) else usual})")
         busiest = float(layouts.expert_imbalance[0])
         said.append(
@@ -101,8 +96,9 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
 
 
 def _kernels(setup: Setup, layouts: Layouts) -> list[str]:
-    """What is assumed of slices, norms' kernels, CUDA graphs and torch.compile; a phrase each."""
-    compiled, said = f"{setup.framework.name}-compiled", []
+    """What is assumed of slices, norms' kernels, CUDA graphs, torch.compile and adapters; a phrase each."""
+    framework, said = setup.framework, list[str]()
+    compiled = f"{framework.name}-compiled"
     if (slices := int(layouts.sequence_slices[0])) > 1:
         said.append(f"a sequence's {slices} slices take equal times (planner simulate --slices: other cuts)")
     if not layouts.fused_norm[0] and setup.model.rms_norm:
@@ -110,11 +106,16 @@ def _kernels(setup: Setup, layouts: Layouts) -> list[str]:
     if layouts.cuda_graphs[0]:
         replayed = "layers replayed as CUDA graphs, whose own buffers are not counted"
         said.append(replayed if graphed(layouts)[0] else "no CUDA graphs: layers recomputed or offloaded have none")
-    if setup.framework.compiled_layers:
-        by = "XLA" if setup.framework.stack == "jax" else "torch.compile"
-        said.append(f"layers compiled by {by} ({setup.framework.name})")
+    if framework.compiled_layers:
+        by = "XLA" if framework.stack == "jax" else "torch.compile"
+        said.append(f"layers compiled by {by} ({framework.name})")
     elif compiled in profile_names("frameworks"):
         said.append(f"layers not compiled (--framework {compiled} counts torch.compile)")
         if layouts.precision[0] >= Precision.FP8:  # pytorch/ao, issues 685 and 1297
             said.append("casts to fp8 as if compiled: without torch.compile torchao's make fp8 no faster than bf16")
+    if train := int(layouts.train[0]):
+        lacks = framework.stack == "megatron" and "nemo" not in (framework.name, *framework.bases)
+        whose = ": Megatron-LM has none, --framework megatron-bridge does" * lacks
+        how = f"adapters as Megatron-Bridge's beside frozen weights ({training_text(train)}{whose})"
+        said.append(f"{how}, in no run that a fit uses")
     return said

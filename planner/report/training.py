@@ -11,7 +11,7 @@ from planner.base.units import DAY, HOUR, KWH, MINUTE, few_digits, format_bytes,
 from planner.models.flops import mfu_text, shown_mfu
 from planner.report.plain_table import View, bold, plain_table, stacked
 from planner.report.records import estimate_record
-from planner.report.tables import layout_text
+from planner.report.tables import chance_text, layout_text
 
 if TYPE_CHECKING:
     from planner.models import Transformer
@@ -241,17 +241,22 @@ def fewest_record(found: Fewest, *, days: float | None, max_cost: float | None) 
     }
 
 
+def _layout(plan: TrainingPlan) -> str:
+    """A training's layout, and how likely it fits."""
+    result, i = plan.found.estimate, plan.best
+    return f"{layout_text(result.layouts.row(i))} (fits in {chance_text(float(result.fit_chance[i]))} of such cases)"
+
+
 def fewest_view(found: Fewest, tried: Sequence[Mapping[str, Any]], factors: Any) -> View:
     """The answer first, then every number that was tried; tried: as of `fewest_record`."""
-    fits, keeps, limits = found.fits.gpus, found.keeps.gpus, found.limits
-    lines: list[View] = []
+    keeps, limits = found.keeps.gpus, found.limits
+    least = f"the fewest GPUs on which a layout fits: {found.fits.gpus:,}, with {_layout(found.fits)}"
+    lines: list[View] = [] if limits else [bold(least)]
     if limits:
         sure = "none tried does" if found.surely is None else f"{found.surely:,} do"
-        kept = f"by the prediction {gpus_text(keeps)} keep{'s' * (keeps == 1)} {limits}, and none tried below; "
-        kept += f"in 90 % of cases like this {sure}"
-        lines.append(bold(found.missed or kept))
-    fit = f"the fewest GPUs on which a layout fits: {fits:,}"
-    lines.append(fit if limits else bold(fit))
+        kept = f"by the prediction {gpus_text(keeps)} keep{'s' * (keeps == 1)} {limits}"
+        kept += f", in 90 % of cases like this {sure}; on {keeps:,}: {_layout(found.keeps)}"
+        lines += [bold(found.missed or kept), least]
     took = found.keeps.days
     if factors is not None and math.isfinite(took):
         span = format_span(*(took * DAY * f for f in factors))

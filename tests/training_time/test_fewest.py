@@ -134,10 +134,12 @@ def test_the_first_line_promises_no_deadline():
     record = answer.to_dict()
     keeps, surely = record["fewest_that_keep"], record["fewest_that_keep_in_90_percent"]
     assert keeps < surely
-    first = (
-        f"by the prediction {keeps} GPUs keep 0.5 days, and none tried below; in 90 % of cases like this {surely} do"
-    )
-    assert first in repr(answer)
+    first = f"gpt2 on dgx-h100 by the prediction {keeps} GPUs keep 0.5 days, in 90 % of cases like this {surely} do; "
+    fits, said = r"dp [\w ]+ \(fits in >99% of such cases\)", " ".join(repr(answer).split())
+    least = f"the fewest GPUs on which a layout fits: 1, with {fits}"
+    assert re.match(f"{first}on {keeps}: {fits} {least}", said), said
+    asked = fewest_gpus(setup, goal(setup.model, tokens=1e11), {}, days=None, **ask)
+    assert re.match(f"gpt2 on dgx-h100 {least}", " ".join(repr(asked).split()))
 
 
 def test_each_size_has_its_own_batch():
