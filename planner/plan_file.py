@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from planner.base.errors import FileFormatError, InputError, shown
+from planner.base.errors import FileFormatError, InputError, one_line, shown
 from planner.base.files import is_path, read_json
 from planner.choices.choice import LARGEST
 from planner.choices.table import CHOICES
@@ -76,6 +76,9 @@ def read_plan(
     model = _model(record, path)
     whole, _, other = _name(record, "cluster", path).partition(WITH)
     named, _, over = whole.partition(" over ")
+    if cluster is None and (file := record.get("cluster_file")):  # the shipped one of its name is another
+        of = one_line(str(file))
+        raise FileFormatError(f"{path}: field cluster is {shown(named)} of {of}; give that file with --cluster")
     own = cluster or _shipped(named, "cluster", path)
     wire = network or (_shipped(over, "network", path) if over and cluster is None else None)
     hardware = load_cluster(own, network=wire)
@@ -84,7 +87,9 @@ def read_plan(
             hardware = changed_cluster(own, _figures(other, path), network=wire)
         except InputError as error:
             raise FileFormatError(f"{path}: field cluster: {error}") from None
-    stack = framework_on(hardware, framework or _shipped(_name(record, "framework", path), "framework", path))
+    ran, stack = _name(record, "framework", path), framework_on(hardware, framework)
+    if framework is None and stack.name != ran:
+        stack = framework_on(hardware, _shipped(ran, "framework", path))
     row = _row(chosen, path)
     check_fields(record, chosen, model, row, path)
     layouts = _layouts(row, hardware, path)

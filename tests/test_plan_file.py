@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from planner.api.layout_estimate import estimate_one
 from planner.base.errors import FileFormatError, LayoutError, PlannerError
+from planner.calibration.profile_files import fitted_profiles, write_profiles
 from planner.hardware import changed_cluster, load_cluster
 from planner.layouts import Layouts
 from planner.models import load_model
@@ -68,6 +70,22 @@ def test_another_cluster_takes_the_place_of_the_named_one(tmp_path):
         read_plan(path)
     plan = read_plan(path, cluster="dgx-a100-80gb", framework="megatron-lm")
     assert plan.setup.cluster.name == "dgx-a100-80gb"
+
+
+def test_a_plan_of_one_s_own_cluster_file_isn_t_read_with_the_shipped_one_s_figures(tmp_path):
+    own = tmp_path / "clusters" / "dgx-a100-80gb.toml"
+    texts = fitted_profiles([], ["dgx-a100-80gb"], [], "")
+    cluster = texts["clusters/dgx-a100-80gb.toml"].replace('framework = "', f'framework = "{tmp_path}/stack.toml" # "')
+    (tmp_path / "stack.toml").write_text('base = "megatron-lm"\n')
+    write_profiles(tmp_path, texts | {"clusters/dgx-a100-80gb.toml": cluster})
+    setup = load_setup("gpt2", str(own))
+    content = estimate_one(setup, dp=2, global_batch=2).to_dict()
+    assert (content["cluster"], content["cluster_file"]) == ("dgx-a100-80gb", str(own))
+    path = saved(tmp_path, content)
+    with pytest.raises(FileFormatError, match=f"field cluster is 'dgx-a100-80gb' of {own}; give that file with"):
+        read_plan(path)
+    again = read_plan(path, cluster=str(own)).setup
+    assert (again.cluster.own_file, again.framework.name) == (str(own), "stack")
 
 
 BAD = [

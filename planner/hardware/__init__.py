@@ -88,7 +88,7 @@ def load_cluster(name: str, *, network: str | None = None, changes: Changes | No
         node_link=load_link(f["node_link"], beside=beside, changes=under(changes, "node_link")),
         network=load_link(f["network"], beside=beside, changes=own),
         host_link=load_link(f["host_link"], beside=beside, changes=under(changes, "host_link")),
-        framework=_framework_reference(f["framework"], beside),
+        framework=_framework_reference(f["framework"], beside), own_file=name if is_path(name) else None,
     )  # fmt: skip
     if network is None:
         return cluster

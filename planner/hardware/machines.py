@@ -162,7 +162,7 @@ class Link:
 class Cluster:
     """Nodes of one accelerator: links inside a node, a network between nodes.
 
-    framework: the profile assumed where none is chosen, the usual one of the hardware's years.
+    framework: the profile assumed where none is chosen, the usual one of the hardware's years. own_file: its path.
     """
 
     name: str
@@ -201,6 +201,7 @@ class Cluster:
         needed=False)
     sources: Mapping[str, str]
     framework_figures: Mapping[str, float] = field(default_factory=dict)
+    own_file: str | None = field(default=None, compare=False)
 
     @property
     def nvlink_gpus(self) -> int:

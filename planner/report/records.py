@@ -43,6 +43,7 @@ def question_record(setup: Setup, gpus: int, global_batch: int | None = None) ->
         "parameters": int(counts.total_params(model)),
         "seq_len": int(model.seq_len),
         "cluster": cluster.name,
+        **({"cluster_file": cluster.own_file} if cluster.own_file else {}),
         "framework": setup.framework.name,
         "gpus": int(gpus),
         "memory_gib_per_gpu": cluster.accelerator.memory_bytes / GIB,
@@ -95,7 +96,7 @@ def recommendation_record(found: Recommendation, cluster: Cluster) -> dict[str, 
 
 
 # A link's protocol for small messages: most links have none measured, and the model then asks for none.
-_WHERE_KNOWN = frozenset({"small_latency_s", "small_fraction"})
+_WHERE_KNOWN = frozenset({"own_file", "small_latency_s", "small_fraction"})
 
 
 def figure_sources(record: Any, prefix: str = "") -> list[tuple[str, str, str]]:
