@@ -10,8 +10,8 @@ Each is predicted in parts by fits without the part: five at random, and one a m
 together the mean rank correlation and the order of pairs (`benchmarks/residuals.py`), and writes a line a run: what it
 is like, the step time predicted by the fit that did not see it, and the measured one; beside it `unseen.csv`, the same
 of runs that no fit uses, `spread.csv`: how much errors grow where something of a run was never seen (`strangers`),
-and `fits.csv`: of how many it is predicted right whether they fit. `--unseen` writes only these three, where a
-profile changed that no fit touches or unseen runs were added.
+and `fits.csv`: of how many it is predicted right whether they fit, and the GPUs that runs were on. `--unseen` writes
+only these three, where a profile changed that no fit touches or unseen runs were added.
 `--architecture` fits one architecture's runs and keeps the output's lines of others.
 """
 
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -39,6 +40,7 @@ from planner.hardware import Cluster, Efficiency, Link, load_cluster, load_frame
 from planner.hardware.framework import Unstated
 from planner.validation import MeasuredRun, Predictions, predict, read_runs, scores, shipped_files, unseen_files
 from planner.validation.errors import COLUMNS, TRAITS, HeldOut, errors_in, likeness_of_runs
+from planner.validation.runs import cluster_name
 
 ARCHITECTURES = ("ampere", "hopper", "blackwell-ultra")
 PARTS = 5
@@ -212,6 +214,17 @@ def fits_lines(p: Predictions) -> list[tuple[str, int, int, int]]:
     return [(str(a), *(int(c[name == a].sum()) for c in columns)) for a in sorted(set(name))]
 
 
+def measured_gpus(runs: list[MeasuredRun]) -> dict[str, str]:
+    """Of each architecture the GPUs on which runs were measured, those of most runs first."""
+    gpu_of = cache(lambda name: load_cluster(name).accelerator)
+    gpus = [gpu_of(cluster_name(run)) for run in runs]
+    counts = Counter((gpu.efficiency.name, gpu.name) for gpu in gpus)
+    out: dict[str, list[str]] = {}
+    for architecture, name in sorted(counts, key=lambda pair: (-counts[pair], pair)):
+        out.setdefault(architecture, []).append(name)
+    return {architecture: " ".join(names) for architecture, names in out.items()}
+
+
 def kept(path: Path, architecture: str) -> list[list[str]]:
     """The lines of an output of runs on other architectures."""
     with path.open(newline="", encoding="utf-8") as stream:
@@ -241,8 +254,9 @@ def main() -> None:
     p = predict(everything)
     right = fits_lines(p)
     right += [line for line in fits_lines(unseen) if line[0] not in {name for name, *_ in right}]
-    right = [[name, *map(str, counts)] for name, *counts in sorted(right)]
-    write(args.output.with_name("fits.csv"), right, ("architecture", "runs", "right", "failed"))
+    gpus = measured_gpus(everything + unseen.runs)
+    right = [[name, *map(str, counts), gpus[name]] for name, *counts in sorted(right)]
+    write(args.output.with_name("fits.csv"), right, ("architecture", "runs", "right", "failed", "gpus"))
     if args.unseen:
         return
     lines = kept(args.output, args.architecture) if args.architecture else []

@@ -176,15 +176,21 @@ def held_out_mape() -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Fits:
-    """Number of measured runs, of those predicted right whether they fit, and of those that did not fit."""
+    """Number of measured runs, of those predicted right whether they fit, and of those that did not fit.
+
+    gpus: accelerators that any run was measured on, those of most runs first.
+    """
 
     runs: int
     right: int
     failed: int
+    gpus: tuple[str, ...]
 
 
 @cache
 def fits_of(architecture: str) -> Fits:
     """Fits of an architecture's shipped runs (`fits.csv`); if there are none, of the runs that no fit uses."""
     row = next(r for r in rows_of("fits.csv") if r["architecture"] == architecture)
-    return Fits(runs=int(row["runs"]), right=int(row["right"]), failed=int(row["failed"]))
+    return Fits(
+        runs=int(row["runs"]), right=int(row["right"]), failed=int(row["failed"]), gpus=tuple(row["gpus"].split())
+    )  # fmt: skip

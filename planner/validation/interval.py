@@ -23,6 +23,7 @@ from planner.validation.errors import (
     HeldOut,
     all_errors,
     errors_of_kind,
+    fits_of,
     likeness,
     likeness_of_runs,
     rows_of,
@@ -134,6 +135,9 @@ def unlike(setup: Setup, result: Estimate, i: int) -> str:
         for word, mine, theirs in zip(TRAIT_WORDS, its_traits, nearest, strict=True)
         if mine != theirs
     ]
+    gpu, architecture = setup.cluster.accelerator.name, str(nearest[0])
+    if its_traits[0] == architecture and gpu not in (gpus := fits_of(architecture).gpus):
+        other.insert(0, f"GPU {gpu}, not {gpus[0]}")
     return f"nothing measured is like this ({', '.join(other)} as in the nearest runs)" if other else ""
 
 

@@ -42,6 +42,7 @@ from planner.validation.interval import (
     spreads,
 )
 from planner.validation.publications import publication_of, publications, publications_of
+from planner.validation.runs import cluster_name
 from tests.predictions import of_shipped, of_unseen
 
 FIRST_PREDICTIONS = Path(__file__).parents[2] / "benchmarks" / "first_predictions.csv"
@@ -164,6 +165,24 @@ def test_a_trait_that_no_known_run_has_makes_it_wide_and_is_named():
     assert said[0] == ""
     assert said[2].startswith("nothing measured is like this (")
     assert "framework nanotron, not" in said[2]
+
+
+def test_a_gpu_on_which_nothing_was_measured_is_named():
+    """H20 has H100's generation, a seventh of its arithmetic, and no run."""
+    said = []
+    for name in ("hgx-h20", "dgx-h800", "dgx-h200"):
+        setup = Setup(load_model("llama-13b"), load_cluster(name), load_framework("megatron-core"))
+        result = estimate(setup, Layouts.of(dp=8, tp=2, global_batch=512, precision=Precision.BF16))
+        said.append(unlike(setup, result, 0))
+    assert said == ["nothing measured is like this (GPU h20, not h100-sxm as in the nearest runs)", "", ""]
+
+
+def test_the_gpus_of_each_architecture_are_those_of_measured_runs():
+    runs = [run for path in [*shipped_files(), *unseen_files()] for run in read_runs(path)]
+    gpus = [load_cluster(name).accelerator for name in {cluster_name(run) for run in runs}]
+    for architecture in {gpu.efficiency.name for gpu in gpus}:
+        known = {gpu.name for gpu in gpus if gpu.efficiency.name == architecture}
+        assert {*fits_of(architecture).gpus} == known
 
 
 def test_an_interval_holds_its_prediction_scaled_and_is_wider_for_more():
