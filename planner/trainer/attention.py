@@ -53,7 +53,7 @@ def attend(
     """
     s, t = q_bgrsd.shape[-2], k_bgtd.shape[-2]
     ahead = t - s if ahead is None else ahead
-    out_bgrsd = xp.empty_like(q_bgrsd)
+    out_bgrsd = xp.empty((*q_bgrsd.shape[:-1], v_bgtd.shape[-1]), dtype=q_bgrsd.dtype)
     log_bgrs1 = wide(xp.empty((*q_bgrsd.shape[:-1], 1), dtype=q_bgrsd.dtype))
     for rows, keys, near in _blocks(s, t, block, ahead, window):
         p = _scores(xp, q_bgrsd[..., rows, :], k_bgtd[..., keys, :], near, window)
@@ -124,7 +124,7 @@ class KeysValues:
         b, g, s, d = k_bgsd.shape
         if self.k_bgtd is None:
             self.k_bgtd = xp.empty((b, g, self.num_tokens, d), dtype=k_bgsd.dtype)
-            self.v_bgtd = xp.empty_like(self.k_bgtd)
+            self.v_bgtd = xp.empty((b, g, self.num_tokens, v_bgsd.shape[-1]), dtype=v_bgsd.dtype)
         self.k_bgtd[:, :, start : start + s] = k_bgsd
         self.v_bgtd[:, :, start : start + s] = v_bgsd
         return self.until(start + s)

@@ -13,6 +13,7 @@ from planner.models import Transformer
 from planner.trainer.arrays import Array
 from planner.trainer.attention import ALL, KeysValues
 from planner.trainer.functions import (
+    EPS,
     activated,
     activated_gradient,
     norm,
@@ -20,13 +21,10 @@ from planner.trainer.functions import (
     normalized,
     product,
     product_input_gradient,
-    rotary_table,
-    rotate,
 )
+from planner.trainer.heads import Heads, LatentHeads, Made, as_tokens, attention_parameters
 from planner.trainer.layer import Bias, Layer, NormWeights, Product, Setting, SliceOf
 from planner.trainer.parameters import Parameter, Unit, Views
-
-EPS = 1e-5
 
 
 def norm_parameters(name: str, model: Transformer) -> list[Parameter]:
@@ -37,7 +35,7 @@ def norm_parameters(name: str, model: Transformer) -> list[Parameter]:
 
 
 def block_unit(model: Transformer, index: int) -> Unit:
-    """The parameters of layer `index`. Query, key and value weights of a key head lie together, so tp splits heads.
+    """The parameters of layer `index`.
 
     The products that end a residual branch start smaller by sqrt(2 L) (GPT-2). A layer with experts has their router in
     place of the MLP; they have a unit of their own.
@@ -51,8 +49,8 @@ def block_unit(model: Transformer, index: int) -> Unit:
 
     parameters = [
         *norm_parameters("norm1", m),
-        Parameter(name="qkv", shape=(h, g, (r + 2) * d), tp_axis=1),
-        Parameter(name="out", shape=(g, r * d, h), tp_axis=0, std=small),
+        *attention_parameters(m),
+        Parameter(name="out", shape=(g, r * int(m.value_channels), h), tp_axis=0, std=small),
         *(norm_parameters("norm2", m) if m.parallel_norms or not m.parallel_block else []),
     ]
     if index >= m.num_dense_layers:
@@ -82,7 +80,8 @@ def window_of(model: Transformer, index: int) -> int:
 class Saved:
     """Arrays that a pass keeps for its backward pass; `attended` and `out` are dropped under selective recomputation.
 
-    norm1, norm2: unit and scale; queries: (b, g, r, S, d); mlp: what the MLP kept, its first product (b, S, f).
+    norm1, norm2: unit and scale; queries: (b, g, r, S, d); latents: what `LatentHeads` keeps; mlp: what the MLP kept,
+    its first product (b, S, f).
     out: attention's output of this rank's own tokens (b, S, g r d), kept only where ranks exchange heads for tokens.
     """
 
@@ -90,6 +89,7 @@ class Saved:
     queries: Array
     attended: tuple[Array, Array] | None
     out: Array | None
+    latents: Any
     norm2: tuple[Array, Array]
     mlp: Any
 
@@ -102,6 +102,7 @@ class Block(Layer):
         self.setting = setting
         self.units = (block_unit(setting.model, index),)
         self.window = window_of(setting.model, index)
+        self.heads = LatentHeads(setting) if setting.model.kv_lora_rank else Heads(setting)
 
     def forward(self, parameters: Views, x_bsh: Array, part: SliceOf) -> tuple[Array, Any]:
         """See `Layer`. Under full recomputation only the input is kept, and over slices the keys and values."""
@@ -115,21 +116,24 @@ class Block(Layer):
     def _forward(self, parameters: Views, x_bsh: Array, part: SliceOf, with_output: bool = True) -> tuple[Array, Saved]:
         xp, rms, region, p = self.setting.xp, self.setting.model.rms_norm, self.setting.region, parameters
         norm1 = norm(xp, x_bsh, rms, EPS)
-        out_bSo, attention = self._attend(p, region.enter(self._normalized(p, "norm1", norm1[0])), part)
+        out_bSo, attention = self._attend(self.heads.of(p, self._normalized(p, "norm1", norm1[0]), part), part)
         x_bsh = x_bsh + self._bias(p, "out", region.leave(product(out_bSo, self._matrix(p, "out"))))
         norm2 = norm(xp, x_bsh, rms, EPS)
         y_bsh, mlp = self._mlp(p, self._normalized(p, "norm2", norm2[0]), with_output)
         return x_bsh + y_bsh if with_output else x_bsh, Saved(norm1, *attention, norm2, mlp)
 
-    def _attend(self, p: Views, x_bSh: Array, part: SliceOf) -> tuple[Array, tuple[Any, Any, Any]]:
-        """Attention's output as rows of tokens, and what is kept of it: in `Saved` queries, attended and out."""
-        context = self.setting.context
-        q, k, v = self._queries_keys_values(p, x_bSh, part)
+    def _attend(self, made: Made, part: SliceOf) -> tuple[Array, tuple[Any, Any, Any, Any]]:
+        """Attention's output as rows of tokens, and what is kept of it: in `Saved` queries to latents."""
+        context, latents = self.setting.context, made[3]
+        q, k, v = (context.exchange(x) for x in made[:3])
+        num_tokens = part.num_tokens * len(context.neighbours)
+        kept = part.keys_values.setdefault(self.index, KeysValues(num_tokens=num_tokens))
+        k, v = kept.write(self.setting.xp, k, v, self._exchanged(part)[0])
         attended = context.attend(q, k, v, self.window)
-        out_bSo = self._tokens(context.restore(attended[0]))
+        out_bSo = as_tokens(context.restore(attended[0]))
         if self.setting.recompute == Recompute.SELECTIVE:
-            return out_bSo, (q, None, None)
-        return out_bSo, (q, attended, out_bSo if len(context.neighbours) > 1 else None)
+            return out_bSo, (q, None, None, latents)
+        return out_bSo, (q, attended, out_bSo if len(context.neighbours) > 1 else None, latents)
 
     def _mlp(self, p: Views, x_bsh: Array, with_output: bool) -> tuple[Array, Any]:
         """The MLP of the normalized x, and what its backward pass needs besides x; without output the latter alone."""
@@ -182,19 +186,16 @@ class Block(Layer):
         model, region = self.setting.model, self.setting.region
         dy_bSh = region.leave_gradient(dy_bsh)
         dout = product_input_gradient(dy_bSh, self._matrix(p, "out"))
-        out_bSo, dqkv = self._attended_gradient(dout, saved, part)
-        waiting: list[Any] = [Product("out", out_bSo, dy_bSh)]
-        x_bSh = region.enter(self._normalized(p, "norm1", saved.norm1[0]))
-        waiting.append(Product("qkv", x_bSh, dqkv))
+        out_bSo, grads = self._attended_gradient(dout, saved, part)
+        x_bsh = self._normalized(p, "norm1", saved.norm1[0])
+        dn_bsh, waiting = self.heads.gradient(p, x_bsh, grads, saved.latents, part)
+        waiting.append(Product("out", out_bSo, dy_bSh))
         if model.output_bias:
             waiting.append(Bias("out.bias", dy_bsh))
-        if model.qkv_bias:
-            waiting.append(Bias("qkv.bias", dqkv))
-        dn_bsh = region.enter_gradient(product_input_gradient(dqkv, self._matrix(p, "qkv")))
         return dy_bsh + self._norm_gradient(p, "norm1", dn_bsh, saved.norm1, waiting), waiting
 
-    def _attended_gradient(self, dout_bSo: Array, saved: Saved, part: SliceOf) -> tuple[Array, Array]:
-        """Attention's output, and the gradient by its product's output, both as rows of tokens."""
+    def _attended_gradient(self, dout_bSo: Array, saved: Saved, part: SliceOf) -> tuple[Array, list[Array]]:
+        """Attention's output as rows of tokens, and the gradients by queries, keys and values."""
         xp, context = self.setting.xp, self.setting.context
         kept = part.keys_values[self.index]
         start, stop = self._exchanged(part)
@@ -202,51 +203,19 @@ class Block(Layer):
         dk, dv = kept.gradients_until(xp, stop)
         q = saved.queries
         out, log = saved.attended or context.attend(q, k, v, self.window)
-        b, _, r, _, d = q.shape
-        dout = xp.ascontiguousarray(dout_bSo.reshape(b, dout_bSo.shape[1], -1, r, d).transpose(0, 2, 3, 1, 4))
+        rows = (*dout_bSo.shape[:2], -1, q.shape[2], out.shape[-1])
+        dout = xp.ascontiguousarray(dout_bSo.reshape(rows).transpose(0, 2, 3, 1, 4))
         dq = context.attend_gradient(context.exchange(dout), q, k, v, out, log, dk, dv, self.window)
-        dq, dk, dv = (context.restore(x) for x in (dq, dk[:, :, start:stop], dv[:, :, start:stop]))
-        if self.setting.model.rotary:
-            table = self._table(part)
-            dq, dk = rotate(xp, dq, table, inverse=True), rotate(xp, dk, table, inverse=True)
-        dqkv = xp.concatenate([dq, dk[:, :, None], dv[:, :, None]], axis=2)
+        grads = [context.restore(x) for x in (dq, dk[:, :, start:stop], dv[:, :, start:stop])]
         if part.start == 0:
             part.keys_values.pop(self.index)
-        out_bSo = self._tokens(context.restore(out)) if saved.out is None else saved.out
-        return out_bSo, self._tokens(dqkv)
-
-    def _queries_keys_values(self, p: Views, x_bSh: Array, part: SliceOf) -> tuple[Array, Array, Array]:
-        """Queries of the slice (b, g, r, S, d), keys and values so far (b, g, t, d), after the exchange of heads."""
-        xp, model = self.setting.xp, self.setting.model
-        b, s, _ = x_bSh.shape
-        d = model.head_dim
-        qkv = self._bias(p, "qkv", product(x_bSh, self._matrix(p, "qkv")))
-        qkv = xp.ascontiguousarray(qkv.reshape(b, s, p["qkv"].shape[1], -1, d).transpose(0, 2, 3, 1, 4))
-        q, k, v = qkv[:, :, :-2], qkv[:, :, -2], qkv[:, :, -1]
-        if model.rotary:
-            table = self._table(part)
-            q, k = rotate(xp, q, table), rotate(xp, k, table)
-        else:
-            q = xp.ascontiguousarray(q)
-        q, k, v = (self.setting.context.exchange(x) for x in (q, k, v))
-        start, _ = self._exchanged(part)
-        num_tokens = part.num_tokens * len(self.setting.context.neighbours)
-        kept = part.keys_values.setdefault(self.index, KeysValues(num_tokens=num_tokens))
-        k, v = kept.write(xp, k, v, start)
-        return q, k, v
+        out_bSo = as_tokens(context.restore(out)) if saved.out is None else saved.out
+        return out_bSo, grads
 
     def _exchanged(self, part: SliceOf) -> tuple[int, int]:
         """The slice's first token and the one after its last, with those of all neighbours that exchange heads."""
         n = len(self.setting.context.neighbours)
         return part.start * n, part.stop * n
-
-    def _table(self, part: SliceOf) -> tuple[Array, Array]:
-        return rotary_table(self.setting.xp, part.positions_s, self.setting.model.head_dim, self.setting.dtype)
-
-    def _tokens(self, x_bgrSd: Array) -> Array:
-        """Heads back beside each other, shape (b, S, g r d)."""
-        b, _, _, s, _ = x_bgrSd.shape
-        return x_bgrSd.transpose(0, 3, 1, 2, 4).reshape(b, s, -1)
 
     def _normalized(self, p: Views, name: str, unit_bsh: Array) -> Array:
         return normalized(unit_bsh, p[f"{name}.gain"], p.get(f"{name}.shift"))

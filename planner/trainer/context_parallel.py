@@ -76,7 +76,7 @@ class Context:
         """
         if self.size == 1:
             return attend(self.xp, q_bgrsd, k_bgtd, v_bgtd, window=window)
-        out = self.xp.zeros_like(q_bgrsd)
+        out = self.xp.zeros((*q_bgrsd.shape[:-1], v_bgtd.shape[-1]), dtype=q_bgrsd.dtype)
         log = wide(self.xp.full((*q_bgrsd.shape[:-1], 1), -self.xp.inf, dtype=q_bgrsd.dtype))
         for source, k, v, _ in self._around(k_bgtd, v_bgtd, ()):
             for rows, keys, ahead in self._pairs(source, q_bgrsd.shape[TOKENS], window):

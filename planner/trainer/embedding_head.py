@@ -9,9 +9,9 @@ from typing import Any
 
 from planner.models import Transformer
 from planner.trainer.arrays import Array
-from planner.trainer.block import EPS, norm_parameters
+from planner.trainer.block import norm_parameters
 from planner.trainer.cross_entropy import cross_entropy
-from planner.trainer.functions import norm, norm_input_gradient, normalized, product, product_input_gradient
+from planner.trainer.functions import EPS, norm, norm_input_gradient, normalized, product, product_input_gradient
 from planner.trainer.layer import Layer, NormWeights, Product, Setting, SliceOf
 from planner.trainer.parameters import Parameter, Unit, Views
 from planner.trainer.tensor_parallel import Region

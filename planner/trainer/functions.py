@@ -10,6 +10,7 @@ from typing import Any
 
 from planner.trainer.arrays import Array, wide
 
+EPS = 1e-5  # of norms
 GELU_A = math.sqrt(2.0 / math.pi)
 GELU_B = 0.044715
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from planner.layouts import Recompute
 from planner.trainer.arrays import Array
-from planner.trainer.block import EPS, Block, Saved
-from planner.trainer.functions import activated, activated_gradient, norm, product, product_input_gradient
+from planner.trainer.block import Block, Saved
+from planner.trainer.functions import EPS, activated, activated_gradient, norm, product, product_input_gradient
 from planner.trainer.layer import Bias, Product, Setting, SliceOf
 from planner.trainer.parameters import Views
 
@@ -27,7 +27,7 @@ class ParallelBlock(Block):
         xp, model, region, p = self.setting.xp, self.setting.model, self.setting.region, parameters
         both_norms = norm(xp, x_bsh, model.rms_norm, EPS)
         entered = self._entered(p, both_norms[0])
-        out_bSo, attention = self._attend(p, entered[0], part)
+        out_bSo, attention = self._attend(self.heads.of_entered(p, entered[0], part), part)
         up = self._bias(p, "up", product(entered[-1], self._matrix(p, "up")))
         saved = Saved(both_norms, *attention, both_norms, up)
         if not with_output:
@@ -46,7 +46,8 @@ class ParallelBlock(Block):
         if self.setting.recompute == Recompute.FULL:
             _, saved = self._forward(p, saved, part, with_output=False)
         dy_bSh, entered = region.leave_gradient(dy_bsh), self._entered(p, saved.norm1[0])
-        out_bSo, dqkv = self._attended_gradient(product_input_gradient(dy_bSh, self._matrix(p, "out")), saved, part)
+        out_bSo, grads = self._attended_gradient(product_input_gradient(dy_bSh, self._matrix(p, "out")), saved, part)
+        dqkv = self.heads.joined(grads, part)
         dup = activated_gradient(xp, model.gated, product_input_gradient(dy_bSh, p["down"]), saved.mlp)
         waiting: list[Any] = [
             Product("out", out_bSo, dy_bSh),

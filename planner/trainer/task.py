@@ -88,7 +88,7 @@ def check_model(m: Transformer) -> None:
         "clamped gates": bool(m.clamped),
         "state-spaces": bool(m.num_ssm_layers),
         "attention or MLP alone": bool(m.num_mixer_only_layers or m.num_mlp_only_layers),
-        "multi-head latent attention": bool(m.kv_lora_rank),
+        "latent attention side by side with the MLP": bool(m.kv_lora_rank and m.parallel_block),
         "multi-token prediction": bool(m.num_mtp_layers),
         "norms over query and key heads": m.qk_norm,
         "a norm after the embedding": m.embedding_norm,

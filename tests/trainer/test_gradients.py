@@ -25,6 +25,8 @@ MODELS = {
     "plain two-matrix rotary": replace(llama(2), gated=False, rms_norm=False, mlp_bias=True),
     "side by side": replace(gpt(2), parallel_block=True),
     "side by side, a norm each": replace(llama(2), parallel_block=True, parallel_norms=True),
+    "latents": replace(llama(2, kv_heads=4), q_lora_rank=6, kv_lora_rank=5, qk_rope_head_dim=2, v_head_dim=3),
+    "a latent of keys": replace(llama(2, kv_heads=4), kv_lora_rank=5, qk_rope_head_dim=2, v_head_dim=6),
     "a sliding window": replace(llama(2), window=3, num_window_layers=1),
     "gated with biases": replace(llama(2), qkv_bias=True, output_bias=True, mlp_bias=True),
 }
