@@ -107,6 +107,12 @@ class Framework:
     reduce_bucket_bytes: float = figure(
         0, 1e5, "16-bit gradients that replicas of all states (ZeRO 0) sum in one collective; 0: all of them.",
         unit="mib", default=0.0, because="counted as one collective")
+    large_bucket_parameters: float = figure(
+        0, 1e12, "Parameters of a bucket, whose gradients ZeRO 0 to 2 sum in one collective and gather in one; counted "
+        "where a network's latency is longer than its profile's; 0: all.",
+        default=0.0, because="counted as one collective")
+    large_bucket_per_replica: float = figure(
+        0, 1e12, "The same for each replica, where that is more.", default=0.0, because="counted as one collective")
     update_bytes: float = figure(
         0, 16, "Bytes per parameter that its update takes besides the optimizer's state: a gradient cast to fp32.",
         default=0.0, because=NONE_KNOWN)

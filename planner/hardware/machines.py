@@ -141,6 +141,9 @@ class Link:
     device_sends: bool = yes("GPUs start their own sends over the network, as DeepEP does; else hosts do it for them.",
         default=True, because="NVSHMEM's GPU-initiated transport of InfiniBand and RoCE")
 
+    stretched: float | None = None
+    """Its latency over its profile's, at which all that is fitted was fitted, where it is longer."""
+
     @property
     def reached_bytes_per_s(self) -> float:
         """Bytes per second, each way, that large messages reach."""

@@ -14,6 +14,8 @@ import planner
 from planner.base.errors import InputError, LayoutError, UnknownNameError
 from planner.base.units import GBIT
 from planner.cli import app
+from planner.costs.case import Case
+from planner.costs.network.data_parallel import data_traffic
 from planner.hardware import load_cluster
 from planner.layouts import Layouts
 from planner.question import load_setup, search_request
@@ -108,6 +110,33 @@ def test_the_limits_by_hand():
     assert fixed.network.bandwidth_bytes_per_s * fixed.nics_per_node == pytest.approx(200.0 * GBIT)
     assert fixed.nics_per_node == CLUSTER.nics_per_node
     assert with_latency(CLUSTER, 7.0).network.latency_s == pytest.approx(7e-6)
+
+
+def test_each_bucket_of_gradients_starts_later_where_the_latency_is_longer():
+    """6.74e9 parameters in buckets of 4e7: 168 more sums and gathers, each by what the latency is longer."""
+    setup = load_setup("llama-7b", CLUSTER, framework="megatron-core")
+    one = Layouts.of(tp=1, pp=1, dp=16, micro_batch=1, global_batch=16, zero=1)
+    own_us = CLUSTER.network.latency_s * 1e6
+
+    def seconds(microseconds, parameters):
+        framework = replace(setup.framework, large_bucket_parameters=parameters)
+        late = Case.of(replace(setup, cluster=with_latency(CLUSTER, microseconds), framework=framework), one)
+        return np.array(data_traffic(late, late.ranks.rank(setup.model.num_layers, True, True))[:2]).ravel()
+
+    for microseconds in (own_us, own_us / 2):
+        assert np.array_equal(seconds(microseconds, 4e7), seconds(microseconds, 0.0))
+    more = {times: seconds(times * own_us, 4e7) - seconds(times * own_us, 0.0) for times in (2.0, 101.0)}
+    once = seconds(101.0 * own_us, 0.0) - seconds(own_us, 0.0)
+    assert more[101.0] == pytest.approx(168 * once)
+    assert more[101.0] == pytest.approx(100.0 * more[2.0])
+    assert np.all(seconds(101.0 * own_us, 4e7) > seconds(101.0 * own_us, 4e8))
+
+
+def test_a_latency_that_is_given_counts_buckets_as_the_axis_does():
+    given_ = load_cluster("dgx-a100-80gb", changes={"network": {"latency_us": 500.0}}).network
+    assert given_.stretched == pytest.approx(with_latency(CLUSTER, 500.0).network.stretched)
+    own = load_cluster("dgx-a100-80gb", changes={"network": {"latency_us": CLUSTER.network.latency_s * 1e6}})
+    assert own.network.stretched is None
 
 
 def test_a_strategy_says_what_it_needs_or_why_it_is_none():

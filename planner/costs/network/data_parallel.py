@@ -143,6 +143,8 @@ def data_traffic(case: Case, own: RankParameters, copies: Any = 1) -> tuple[Arra
     reduce = np.where(whole, data.reduced_s(all_reduce_s, stage_params), data.reduced_s(reduce_scatter_s, stage_params))
     if case.framework.reduce_bucket_bytes > 0:
         reduce = reduce + np.where(zero == 0, bucket_starts_s(case, data.by["data"], stage_params), 0.0)
+    late_sum, late_scatter, late_gather = late_buckets_s(case, stage_params)
+    reduce = reduce + np.where(whole, late_sum, late_scatter)
     in_layers = shards_per_layer(case)
     updated = ((zero == 1) | (zero == 2)) & ~in_layers
     kept = rank_parameter_bytes(own, case)
@@ -150,6 +152,7 @@ def data_traffic(case: Case, own: RankParameters, copies: Any = 1) -> tuple[Arra
         np.where(updated, x.moved_s(all_gather_s, copies * kept.dense, copies * kept.experts), 0.0)
         for x in (data, data.on_links())
     )
+    gather = gather + np.where(updated, late_gather, 0.0)
     return np.where(in_layers, 0.0, reduce), gather, link
 
 
@@ -157,6 +160,25 @@ def bucket_starts_s(case: Case, group: Group, params: Any) -> Array:
     """Seconds in which the buckets of so many parameters' gradients, but the first, start their all-reduces, (n,)."""
     buckets = np.ceil(params * parameter_bytes(case.layouts) / case.framework.reduce_bucket_bytes)
     return np.asarray((buckets - 1.0) * all_reduce_s(group, 0.0))
+
+
+def late_buckets_s(case: Case, params: Any) -> list[Array]:
+    """By how much later, for a longer latency, buckets of so many parameters but the first start, (n,): sums, scatters,
+    gathers.
+
+    What they take to start at the link's own latency is in the fitted overlaps, which count one collective.
+    """
+    f, layouts, longer = case.framework, case.layouts, case.cluster.network.stretched
+    if not f.large_bucket_parameters or longer is None:
+        return [np.zeros(1)] * 3
+    sooner = replace(case.cluster, network=case.cluster.network.later(1.0 / longer))
+    own, late = (
+        groups(with_startup(cluster, f.network_startup_s), layouts, OF_REPLICAS)["data"]
+        for cluster in (sooner, case.cluster)
+    )
+    each = np.maximum(f.large_bucket_parameters, f.large_bucket_per_replica * layouts.dp * layouts.cp)
+    more = np.ceil(params / each) - 1.0
+    return [more * (each_s(late, 0.0) - each_s(own, 0.0)) for each_s in (all_reduce_s, reduce_scatter_s, all_gather_s)]
 
 
 def gather_pieces(case: Case, layers: Any) -> Array:
