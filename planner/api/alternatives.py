@@ -73,9 +73,9 @@ class Alternatives:
             return None
         only: dict[str, Any] = {**lacks, "tp": tuple(np.unique(found.estimate.layouts.tp[found.best]).tolist())}
         worth = WORTH_SAYING * self._step_s
-        other = replace(request, fixed=replace(request.fixed, **only))
+        other = request.held(**only)
         wider = _searched(self.setup, other, plainest=True, reach_s=worth)
-        if wider is None or allows(request.fixed, wider.estimate.layouts.take(wider.best[:1]))[0]:
+        if wider is None or allows(request.fixed, wider.chosen.layouts)[0]:
             return None
         best = LayoutEstimate(self.setup, wider.estimate, int(wider.best[0]))
         return best if best.step_time_s < worth else None
@@ -207,7 +207,7 @@ class Alternatives:
         found = self.found
         if not len(found.best):
             return []
-        best = found.estimate.take(found.best[:1])
+        best = found.chosen
         changed = one_change(self.setup, best.layouts, found.request.fixed, found.request.attention.name.lower())
         if changed is None:
             return []

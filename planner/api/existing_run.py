@@ -92,7 +92,7 @@ def _review(run: ExistingRun, target: Target) -> Review:
     found = recommend(held, **request.question, top=1, plainest=True)
     best = None
     if len(found.best):
-        best = timed_estimate(run.profile, found.estimate.layouts.take(found.best[:1]))
+        best = timed_estimate(run.profile, found.chosen.layouts)
     fits, step = bool(own.fits[0]) or not run.judged, float(own.step_time_s[0])
     helps = [
         (text, changed) for text, changed in _suggestions(run, request.fixed)

@@ -118,7 +118,7 @@ def shortest_times(setup: Setup, found: Recommendation, aim: Goal) -> Curve:
     most = min(setup.cluster.max_gpus or MOST_GPUS, MOST_GPUS, max(MORE_GPUS * request.gpus, LEAST_GPUS))
     try:
         settled = {name: values for name, values in request.fixed.settled.items() if name != "dp"}
-        free = replace(request, fixed=replace(request.fixed, settled=settled))
+        free = request.held(settled=settled)
         fastest = plan_fastest(curve.case, strategy("3d"), free, max_gpus=most)
     except LayoutError as error:
         return replace(curve, none=str(error))

@@ -39,13 +39,9 @@ Given = Mapping[str, float | None]
 def training_time(
     setup: Setup, goal: Goal, given: Given, *, gpus: int, batch: int | None, exact_tokens: bool, **choices: Any
 ) -> Answer:
-    """Days, steps, money and energy of a training with the recommended layout, failures included.
+    """What `planner.time` answers, of a goal; raises as it does.
 
-    batch: sequences per step, or None for one near the critical batch. exact_tokens: the goal's tokens are processed
-    as they are, whatever the batch. choices: what the search may choose from, as of `planner.recommend`.
-
-    Raises InputError or UnknownNameError if a value is out of range or of another kind, or a name is unknown;
-    LayoutError if no layout is legal, or none fits in memory.
+    exact_tokens: the goal's tokens are processed as they are, whatever the batch.
     """
     case, request = _case(setup, goal, given, **choices)
     plan = plan_time(case, request, gpus=gpus, batch=batch, exact_tokens=exact_tokens)

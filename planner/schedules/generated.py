@@ -8,6 +8,7 @@ and W.
 """
 
 from functools import lru_cache
+from graphlib import TopologicalSorter
 from typing import Any
 
 import numpy as np
@@ -37,21 +38,7 @@ class LongestPaths:
             sorted({*waits} - {-1} | ({i - 1} if i not in heads else set()))
             for i, waits in enumerate(dependencies(order).tolist())
         ]
-        self._sequence = self._in_sequence()
-
-    def _in_sequence(self) -> list[int]:
-        left = [len(b) for b in self._before]
-        after: list[list[int]] = [[] for _ in self._before]
-        for i, waits in enumerate(self._before):
-            for w in waits:
-                after[w].append(i)
-        out = [i for i, n in enumerate(left) if n == 0]
-        for i in out:
-            for j in after[i]:
-                left[j] -= 1
-                if left[j] == 0:
-                    out.append(j)
-        return out
+        self._sequence = list(TopologicalSorter(dict(enumerate(self._before))).static_order())
 
     def bubble(self, seconds: Array, span: bool) -> Array:
         """Step less a rank's work, shape (durations,), for seconds (durations, 3) of one operation's F, I and W.

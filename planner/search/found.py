@@ -41,6 +41,11 @@ class Recommendation:
     ties: int
 
     @property
+    def chosen(self) -> Estimate:
+        """The best layout, an estimate of one; of none if nothing fits."""
+        return self.estimate.take(self.best[:1])
+
+    @property
     def named(self) -> Ints:
         """All layouts that an answer names."""
         some = (self.fastest, self.nearest_miss, self.faster_over_memory, self.roomiest)

@@ -143,7 +143,7 @@ def best_of(setup: Setup, request: Request, reach_s: float = np.inf, among: Iter
     found = recommend(setup, **request.question, top=1, reach_s=reach_s, among=among)
     if not len(found.best):
         raise LayoutError(f"no layout of {setup.model.name} on gpus {request.gpus} fits in memory; give more GPUs")
-    return found.estimate.take(found.best[:1])
+    return found.chosen
 
 
 def _simulate_finalists(setup: Setup, request: Request, closed: Estimate, top: int, plainest: bool) -> list[Estimate]:

@@ -114,6 +114,10 @@ class Request:
         """The same of so many accelerators and sequences."""
         return replace(self, gpus=gpus, global_batch=global_batch)
 
+    def held(self, **choices: Any) -> Request:
+        """The same with more settled of the layout."""
+        return replace(self, fixed=replace(self.fixed, **choices))
+
     @property
     def no_zero_1(self) -> bool:
         """Whether ZeRO 1 is ZeRO 2 without a pipeline, and is not all that the user allows."""

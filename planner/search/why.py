@@ -90,7 +90,7 @@ def _value(choice: Choice, value: str) -> Any:
 
 def why_not(setup: Setup, found: Recommendation, wanted: dict[str, Any]) -> Why:
     """Why the search's best isn't as wanted."""
-    best = found.estimate.take(found.best[:1]) if len(found.best) else None
+    best = found.chosen if len(found.best) else None
 
     def because(reason: str, text: str, other: Estimate | None = None) -> Why:
         return Why(wanted=wanted, reason=reason, text=text, best=best, other=other)

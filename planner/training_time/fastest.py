@@ -278,7 +278,7 @@ def every_choice(q: TrainingCase, request: Request, tried: Estimate, chosen: Int
         degrees: dict[str, Any] = {
             name: tuple(np.unique(getattr(near, name)).tolist()) for name in DEGREES if name != "dp"
         }
-        sized = replace(request, gpus=int(gpus), global_batch=int(batch), fixed=replace(request.fixed, **degrees))
+        sized = request.held(**degrees).sized(int(gpus), int(batch))
         shortlist = search(q.setup, sized)
         assert shortlist.fits is not None, "a candidate that fits is among the layouts searched"
         best.append(shortlist.fits.layouts.take([0]))

@@ -121,7 +121,7 @@ class NetworkCase:
 
     def held(self, settles: Mapping[str, Any]) -> NetworkCase:
         """The same with more settled of the layout."""
-        return replace(self, request=replace(self.request, fixed=replace(self.request.fixed, **settles)))
+        return replace(self, request=self.request.held(**settles))
 
     def on(self, value: float) -> Setup:
         """The setup with another network."""
@@ -294,7 +294,7 @@ def ways(case: NetworkCase, slow: Cluster, asked_with: Callable[..., Request]) -
             one = replace(case, request=asked_with(**free))
             need = need_of(one, name, {})
             found = recommend(setup, **one.request.question, plainest=True, among=one.grids)  # as the command does
-            best = found.estimate.take(found.best[:1])
+            best = found.chosen
             layouts, step = (best.layouts, float(best.step_time_s[0])) if need.layouts else (None, float("nan"))
         except LayoutError as error:
             need, layouts, step = NetworkNeed(name=name, none=str(error)), None, float("nan")

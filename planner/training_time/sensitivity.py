@@ -170,8 +170,8 @@ def _hardware(q: TrainingCase, found: Recommendation) -> list[Effect]:
 
 def _failures(q: TrainingCase, found: Recommendation) -> list[Effect]:
     """Effects of failures, restarts and checkpoints on the training."""
-    best = found.estimate.layouts.take(found.best[:1])
-    step = found.estimate.step_time_s[found.best[:1]]
+    best = found.chosen.layouts
+    step = found.chosen.step_time_s
 
     def wall(name: str, factor: float) -> float:
         return float(q.with_assumption(name, factor).runs(step, best).wall_s[0])
@@ -187,8 +187,8 @@ def _failures(q: TrainingCase, found: Recommendation) -> list[Effect]:
 
 def _layout(q: TrainingCase, found: Recommendation) -> list[Effect]:
     """Twice the batch and twice the replicas, the rest of the layout as it is; NaN where that is not legal."""
-    best = found.estimate.layouts.take(found.best[:1])
-    base = float(q.runs(found.estimate.step_time_s[found.best[:1]], best).wall_s[0])
+    best = found.chosen.layouts
+    base = float(q.runs(found.chosen.step_time_s, best).wall_s[0])
     double = 2 * best.global_batch
     out = []
     for name, layouts in (
@@ -261,6 +261,6 @@ def network_operations(setup: Setup, layouts: Layouts) -> tuple[NetworkOperation
 
 def sensitivity(q: TrainingCase, found: Recommendation) -> Sensitivity:
     """Effects and network operations of a search's best layout, which must exist; of a search with `RIVALS` rivals."""
-    best = found.estimate.layouts.take(found.best[:1])
+    best = found.chosen.layouts
     hardware = sorted([*_hardware(q, found), *_failures(q, found)], key=lambda e: -e.twofold)
     return Sensitivity(effects=(*hardware, *_layout(q, found)), operations=network_operations(q.setup, best))

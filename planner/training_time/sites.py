@@ -118,8 +118,7 @@ class SitesCase(TrainingCase):
 
     def best(self, gpus: int, batch: int, **settled: Any) -> Estimate:
         """The best layout of a search, an estimate of one. Raises LayoutError if nothing is legal, or nothing fits."""
-        request = replace(self.request, fixed=replace(self.request.fixed, **settled)) if settled else self.request
-        return best_of(self.setup, request.sized(gpus, batch))
+        return best_of(self.setup, self.request.held(**settled).sized(gpus, batch))
 
 
 @dataclass(frozen=True, kw_only=True)
