@@ -18,6 +18,7 @@ from planner.choices.table import CHOICES
 from planner.setup import Setup
 from planner.step.estimate import Estimate
 from planner.validation.errors import (
+    LIKENESS,
     TRAIT_WORDS,
     TRAITS,
     HeldOut,
@@ -126,7 +127,10 @@ def step_interval_s(setup: Setup, result: Estimate, i: int, share: float = 0.8) 
 
 
 def unlike(setup: Setup, result: Estimate, i: int) -> str:
-    """In what the measured runs nearest to layout i of an estimate differ from it; empty where some have its traits."""
+    """In what all measured runs differ from layout i of an estimate: traits of the nearest ones, or a size beyond them.
+
+    Empty where some have its traits, and some are as large.
+    """
     its_traits = layout_traits(setup, result, i)
     known = errors_of_kind(experts=_of_experts(its_traits))
     nearest = known.traits[int(np.argmin(_variance(known, its_traits)[0]))]
@@ -138,7 +142,13 @@ def unlike(setup: Setup, result: Estimate, i: int) -> str:
     gpu, architecture = setup.cluster.accelerator.name, str(nearest[0])
     if its_traits[0] == architecture and gpu not in (gpus := fits_of(architecture).gpus):
         other.insert(0, f"GPU {gpu}, not {gpus[0]}")
-    return f"nothing measured is like this ({', '.join(other)} as in the nearest runs)" if other else ""
+    said = [f"nothing measured is like this ({', '.join(other)} as in the nearest runs)"] if other else []
+    for column, size, words in (
+        ("gpus", int(result.layouts.gpus[i]), "so many GPUs"), ("seq_len", setup.model.seq_len, "sequences so long")
+    ):  # fmt: skip
+        most = int(known.like[:, LIKENESS.index(column)].max())
+        said += [f"no measured run has {words} ({size:,}, at most {most:,})"] if size > most else []
+    return "; ".join(said)
 
 
 def left_out_quantiles(known: HeldOut, judged: HeldOut, shares: Any, but: str = "publication") -> Array:

@@ -185,6 +185,18 @@ def test_the_gpus_of_each_architecture_are_those_of_measured_runs():
         assert {*fits_of(architecture).gpus} == known
 
 
+def test_what_is_larger_than_every_measured_run_says_so():
+    """The largest dense runs have 16,384 GPUs, and sequences of a million tokens nobody has published."""
+    cluster, framework = load_cluster("dgx-h100"), load_framework("megatron-core")
+    setup = Setup(load_model("llama3-405b"), cluster, framework)
+    many = Layouts.of(dp=[128, 256], tp=8, pp=16, global_batch=2048, precision=Precision.BF16)
+    result = estimate(setup, many)
+    assert unlike(setup, result, 0) == ""
+    assert unlike(setup, result, 1) == "no measured run has so many GPUs (32,768, at most 16,384)"
+    long = Setup(replace(setup.model, seq_len=1 << 21), cluster, framework)
+    assert unlike(long, estimate(long, many), 0).startswith("no measured run has sequences so long (2,097,152, at most")
+
+
 def test_an_interval_holds_its_prediction_scaled_and_is_wider_for_more():
     model, layouts = (
         load_model("llama-13b"),
