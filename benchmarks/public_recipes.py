@@ -19,12 +19,13 @@ from typing import Any
 
 from planner import Model, recommend
 from planner.base.units import GIB
+from planner.costs.memory.fit_chance import FIT_CHANCE
 from planner.exporters.plan_export import export_plan, get_target
 from planner.hardware import load_cluster, load_framework
 from planner.imports.megatron import megatron_run
 from planner.imports.run import ExistingRun
 from planner.plan_file import SavedPlan
-from planner.question import FIT_CHANCE, one_layout
+from planner.question import one_layout
 from planner.report.tables import layout_text
 from planner.setup import Setup
 from planner.step.estimate import estimate

@@ -25,9 +25,9 @@ from near_pairs import ALIKE
 
 from planner.calibration.fit import Problem, fit_figures
 from planner.calibration.selection import select
+from planner.costs.memory.fit_chance import FIT_CHANCE
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts
-from planner.question import FIT_CHANCE
 from planner.search.pick import plainest, told_apart, unusual
 from planner.setup import Setup
 from planner.validation import MeasuredRun, predict, read_runs, shipped_files

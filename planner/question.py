@@ -16,7 +16,7 @@ from planner.choices.choice import LARGEST, flag, real, whole, word
 from planner.choices.pipeline_layout import parse_pipeline_layout
 from planner.choices.table import CHOICES, SETTLED, SHARED
 from planner.costs.layer.host_launches import GRAPHS_BY_DEFAULT
-from planner.costs.memory.fit_chance import kinds_of, safe_share, unmeasured
+from planner.costs.memory.fit_chance import FIT_CHANCE, kinds_of, safe_share, unmeasured
 from planner.hardware import Cluster, Framework, framework_on, load_cluster
 from planner.hardware.framework import Runs
 from planner.layouts import Attention, Layouts, Precision, Split, choice
@@ -38,7 +38,6 @@ __all__ = [
 RUNS = tuple(field.name for field in fields(Runs))
 """Choices of which a framework may run some alone."""
 MOST_NICS = 1024
-FIT_CHANCE = 0.95  # of a layout, unless another is given
 USUAL_BATCH_TOKENS = 4e6
 """Tokens per step where none are given: LLaMA 2 (arXiv 2307.09288, 2.2), LLaMA 3's first (2407.21783, 3.4.1)."""
 

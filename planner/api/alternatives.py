@@ -17,8 +17,8 @@ from planner.base.units import format_bytes, format_seconds
 from planner.choices.choice import value_text
 from planner.choices.table import CHOICES
 from planner.choices.training import read_training
+from planner.costs.memory.fit_chance import FIT_CHANCE
 from planner.layouts import GradDtype, OptimizerKind
-from planner.question import FIT_CHANCE
 from planner.report.tables import GRAPHS, PARTS, lighter_lines
 from planner.search import Recommendation
 from planner.search import recommend as search

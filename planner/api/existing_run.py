@@ -11,6 +11,7 @@ from planner.api.layout_estimate import LayoutEstimate
 from planner.base.errors import InputError
 from planner.choices.choice import value_text
 from planner.choices.table import SHARED
+from planner.costs.memory.fit_chance import FIT_CHANCE
 from planner.exporters.plan_export import get_target
 from planner.exporters.target import Target
 from planner.hardware import load_cluster, load_framework
@@ -18,7 +19,7 @@ from planner.imports.deepspeed import deepspeed_run
 from planner.imports.megatron import megatron_run
 from planner.imports.run import ExistingRun
 from planner.imports.torchtitan import torchtitan_run
-from planner.question import FIT_CHANCE, load_setup
+from planner.question import load_setup
 from planner.report.difference import differing
 from planner.report.imported import Review, review_record, review_view
 from planner.search import default_attention, recommend

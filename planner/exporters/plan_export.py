@@ -10,6 +10,7 @@ from planner.base.errors import InputError, UnknownNameError
 from planner.base.files import check_writable, write_text
 from planner.base.units import GIB, format_seconds, gpus_text
 from planner.choices.table import CHOICES, usual
+from planner.costs.memory.fit_chance import FIT_CHANCE
 from planner.exporters.accelerate import Accelerate
 from planner.exporters.deepspeed import DeepSpeed
 from planner.exporters.megatron import Megatron
@@ -20,7 +21,7 @@ from planner.exporters.torchtitan_toml import TorchtitanToml
 from planner.layouts import Layouts
 from planner.models.flops import mfu_text
 from planner.plan_file import SavedPlan
-from planner.question import FIT_CHANCE, one_layout
+from planner.question import one_layout
 from planner.setup import Setup
 from planner.step.legality import check_legal
 from planner.step.timeline.timed import timed_estimate

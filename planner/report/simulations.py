@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from planner.base.units import GIB, format_bytes, format_seconds
 from planner.hardware import Cluster
 from planner.layouts import Layouts
 from planner.report.plain_table import View, plain_table, stacked
-from planner.report.tables import layout_text
+from planner.report.tables import chance_text, layout_text
 from planner.setup import Setup
 
 if TYPE_CHECKING:
@@ -129,9 +129,10 @@ def simulation_view(x: Simulated) -> View:
 
 
 def comparison_record(
-    rows: list[Compared], refused: dict[str, str], cluster: Cluster, framework: str, runs: Sequence[str] | None
-) -> dict[str, Any]:
-    """Schedules side by side; runs: those that the framework has, None for all."""
+    rows: list[Compared], refused: dict[str, str], cluster: Cluster, framework: str, runs: Sequence[str] | None,
+    chance: Callable[[float], Any],
+) -> dict[str, Any]:  # fmt: skip
+    """Schedules side by side; runs: those that the framework has, None for all; chance: that so many bytes fit."""
     return {
         "framework": framework,
         "schedules": [
@@ -143,6 +144,7 @@ def comparison_record(
                 "bubble": x.step.bubble,
                 "peak_gib": float(x.step.peak_bytes.max()) / GIB,
                 "fits": bool(x.step.peak_bytes.max() <= cluster.accelerator.memory_bytes),
+                "fit_chance": float(chance(x.step.peak_bytes.max())),
                 "weight_versions": x.step.weight_versions,
                 "weight_copies": x.step.schedule.copies,
                 "pipeline_gib_sent": x.pipeline_bytes / GIB,
@@ -156,19 +158,19 @@ def comparison_record(
 
 def comparison_view(r: Mapping[str, Any]) -> View:
     """The same for a person; `*` marks those that change the training."""
-    table = plain_table("schedule", "v", "k", "step s", "idle", "GiB", "weights", "sent GiB", "Gb/s", "has it",
-                        numbers=(1, 2, 3, 4, 5, 6, 7, 8))  # fmt: skip
+    table = plain_table("schedule", "v", "k", "step s", "idle", "GiB", "fits", "weights", "sent GiB", "Gb/s",
+                        "has it", numbers=(1, 2, 3, 4, 5, 6, 7, 8, 9))  # fmt: skip
     for x in r["schedules"]:
-        row, fits = x["layout"], x["fits"]
-        memory = Text(f"{x['peak_gib']:.1f}{'' if fits else ' over'}", style="" if fits else "red")
+        row, memory = x["layout"], Text(f"{x['peak_gib']:.1f}", style="" if x["fits"] else "red")
         table.add_row(
             row["schedule"] + ("" if x["synchronous"] else " *"), str(row["virtual_stages"]),
             str(row["sequence_slices"]), f"{x['step_time_s']:.4g}", f"{x['bubble']:.1%}", memory,
-            f"{x['weight_versions'] * x['weight_copies']:g}", f"{x['pipeline_gib_sent']:.2f}",
-            f"{x['needed_bandwidth_gbit_per_s']:.3g}", "yes" if x["framework_runs"] else "",
+            chance_text(x["fit_chance"]), f"{x['weight_versions'] * x['weight_copies']:g}",
+            f"{x['pipeline_gib_sent']:.2f}", f"{x['needed_bandwidth_gbit_per_s']:.3g}",
+            "yes" if x["framework_runs"] else "",
         )  # fmt: skip
-    lines = ["v virtual stages, k slices; weights: copies or versions of its weights that a rank holds; Gb/s: "
-             f"needed of the pipeline's links; has it: {r['framework']} runs it"]  # fmt: skip
+    lines = ["v virtual stages, k slices; fits: in so many of such cases; weights: copies or versions of its weights "
+             f"that a rank holds; Gb/s: needed of the pipeline's links; has it: {r['framework']} runs it"]  # fmt: skip
     if not all(x["synchronous"] for x in r["schedules"]):
         lines.append("* changes the training: gradients are taken at older weights; searched only with --allow-async")
     by_reason: dict[str, list[str]] = {}

@@ -249,7 +249,8 @@ def estimate_view(
             memory.add_row(MEMORY.get(name, name), f"{size_gib:.2f}")
     memory.add_row("peak of the fullest rank", f"{result.memory_bytes[i] / GIB:.2f}", style="bold")
     head = bold(layout_text(result.layouts.row(i)))
-    line = _figures_line(result, i, model, "\n  fits: " if result.fits[i] else "\n  DOES NOT FIT: ")
+    verdict = "fits" if result.surely_fits[i] else "MAY NOT FIT" if result.fit_chance[i] >= 0.5 else "DOES NOT FIT"
+    line = _figures_line(result, i, model, f"\n  {verdict}: ")
     if not (judged or result.fits[i]):
         line = _figures_line(result, i, model, "\n  at most, no verdict: ").split(" (fits in")[0]
     trust = closed_form_lines(result, i)

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from planner.base.units import DAY
-from planner.costs.memory.fit_chance import safe_share
+from planner.costs.memory.fit_chance import FIT_CHANCE, safe_share
 from planner.hardware import load_cluster, load_framework
 from planner.models import load_model
 from planner.reproductions import preset_of
@@ -20,7 +20,6 @@ from planner.training_time.goal import goal
 from planner.training_time.joint import strategy
 from planner.training_time.training import TrainingCase
 
-FIT_CHANCE = 0.95
 NO_FAILURES = 1e12  # hours
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from planner.base import records
 from planner.base.arrays import Array, Bools, record
-from planner.costs.memory.fit_chance import fit_chance, kinds_of, unmeasured
+from planner.costs.memory.fit_chance import FIT_CHANCE, fit_chance, kinds_of, unmeasured
 from planner.costs.memory.rank import Memory
 from planner.costs.one_layer import OneLayer, one_layer
 from planner.layouts import Layouts, Precision
@@ -73,6 +73,11 @@ class Estimate:
     def fit_chance(self) -> Array:
         """How likely the fullest rank's peak memory is within the accelerator's, 0 to 1."""
         return fit_chance(self.memory_bytes, self.capacity_bytes, self.memory_unmeasured)
+
+    @property
+    def surely_fits(self) -> Bools:
+        """Whether that is as likely as of a layout that is advised, unless asked otherwise."""
+        return self.fit_chance >= FIT_CHANCE
 
     @property
     def mfu(self) -> Array:

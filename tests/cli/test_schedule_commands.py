@@ -167,6 +167,20 @@ def test_a_fault_is_one_line_and_exit_code_2(args, named):
     assert done.stdout == ""
 
 
+def test_a_layout_that_may_not_fit_is_not_said_to_fit():
+    ask = ["llama3-8b", "h100", "--tp", "2", "--gpus", "8", "--mb", "1", "--global-batch", "64", "--seq-len"]
+    for seq_len, verdict in (("4096", "  fits: "), ("13824", "  MAY NOT FIT: "), ("16384", "  DOES NOT FIT: ")):
+        assert verdict in planner("estimate", *ask, seq_len).stdout, seq_len
+
+
+def test_compare_gives_each_schedule_its_chance_of_fitting():
+    ask = ["llama-65b", "--cluster", "dgx-a100-80gb", "--tp", "4", "--pp", "8", "--dp", "2", "--global-batch", "128"]
+    one = json.loads(planner("estimate", *ask, "--schedule", "zb-h1", "--json").stdout)["fit_chance"]
+    other = json.loads(planner("compare", *ask, "--json").stdout)["schedules"]
+    assert 0.0 < one < 1.0
+    assert next(x["fit_chance"] for x in other if x["layout"]["schedule"] == "zb-h1") == pytest.approx(one)
+
+
 def test_compare_takes_the_cluster_as_a_word():
     asked = ["compare", "llama-13b", "--tp", "2", "--pp", "4", "--dp", "2", "--global-batch", "32", "--json"]
     one, other = (planner(*asked[:2], *more, *asked[2:]) for more in (["a100-roce"], ["--cluster", "a100-roce"]))

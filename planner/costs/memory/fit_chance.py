@@ -18,6 +18,7 @@ from planner.base.arrays import Array
 from planner.base.files import read_toml
 from planner.setup import Setup
 
+FIT_CHANCE = 0.95  # of a layout that is advised, unless another is given
 FITTED = Path(__file__).with_name("fit_chance.toml")
 
 
