@@ -71,14 +71,15 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
         room = cluster.host_memory_bytes
         of = "what its host has, which is not stated" if room is None else f"its host's {format_bytes(room)}"
         said.append(f"offloaded states take {format_bytes(held / -(-gpus // node))} per node, of {of}")
-    if int(model.num_experts):
-        if int(layouts.ep[0]) > 1:
-            how = DISPATCH[Dispatcher(int(dispatchers(case)[0]))]
-            usual = "usual on this hardware" if setup.framework.flex_dispatch else setup.framework.name
-            said.append(f"tokens to experts by {how} ({'as asked' if int(layouts.dispatcher[0]) else usual})")
+    if int(model.num_experts) and int(layouts.ep[0]) > 1:
+        how = DISPATCH[Dispatcher(int(dispatchers(case)[0]))]
+        usual = "usual on this hardware" if setup.framework.flex_dispatch else setup.framework.name
+        said.append(f"tokens to experts by {how} ({'as asked' if int(layouts.dispatcher[0]) else usual})")
         busiest = float(layouts.expert_imbalance[0])
         said.append(
-            "experts evenly loaded" if busiest == 1.0 else f"the busiest experts' rank has {busiest:g} of the mean"
+            "experts evenly loaded, as NVIDIA's recipes force them (real data takes longer: --expert-imbalance)"
+            if busiest == 1.0
+            else f"the busiest experts' rank has {busiest:g} of the mean"
         )
     if setup.export is not None:
         from planner.exporters.plan_export import get_target
