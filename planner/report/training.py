@@ -79,7 +79,9 @@ def run_record(plan: TrainingPlan, factors: Factors = None) -> dict[str, Any]:
     run = plan.run
     out: dict[str, Any] = {f.name: finite(float(getattr(run, f.name)[0])) for f in fields(run)}
     out |= {"days": finite(plan.days), "energy_kwh": finite(float(run.energy_j[0]) / KWH)}
-    out |= {"days_p50": None, "days_p90": None, "cheapest_spare_nodes": plan.cheapest_spares}
+    out |= {"days_p50": None, "days_p90": None, "cheapest_spare_nodes": plan.cheapest_spares, "elastic": None}
+    if plan.elastic is not None:
+        out["elastic"] = {name: finite(x) for name, x in plan.elastic.items()}
     if plan.drawn_days is not None:
         out |= dict(zip(("days_p50", "days_p90"), plan.drawn_days, strict=True))
     for name in ("days", "cost_usd"):
@@ -166,6 +168,14 @@ def _failure_lines(plan: TrainingPlan) -> list[str]:
         lines.append(
             f"  it waits for a node {float(run.waiting_share[0]):.2%} of the time; spare nodes with which it takes the "
             f"fewest GPU-hours: {plan.cheapest_spares:,} (--spare-nodes)"
+        )
+    if plan.elastic is not None:
+        mean, most = (format_seconds(plan.elastic[name] * DAY) for name in ("days", "days_p90"))
+        usd = plan.elastic["cost_usd"]
+        lines.append(
+            f"  going on meanwhile with whole replicas on the nodes left: {mean}, nine in ten runs within {most}; "
+            f"nodes at hand {count_text(plan.elastic['gpu_hours'])} GPU-hours"
+            + ("" if math.isnan(usd) else f", {count_text(usd)} USD")
         )
     if known.slow_by:
         lines.append(f"  {float(run.slow_share[0]):.1%} of the work is done beside a straggler")

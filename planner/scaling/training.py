@@ -135,22 +135,8 @@ def training_time(
     hours = (n + reliability.spares * storage.gpus_per_node) * wall / HOUR
     price = np.nan if prices.price_per_hour is None else prices.price_per_hour
     return TrainingTime(
-        gpus=n,
-        batch_tokens=batch,
-        step_time_s=step,
-        tokens=steps * batch,
-        steps=steps,
-        busy_s=busy,
-        checkpoint_s=one.stall_s,
-        behind_s=one.behind_s,
-        restart_s=one.restart_s,
-        interval_s=tau,
-        mtbf_s=mtbf,
-        waiting_share=waiting,
-        slow_share=slow,
-        goodput=share,
-        wall_s=wall,
-        gpu_hours=hours,
-        cost_usd=hours * price,
+        gpus=n, batch_tokens=batch, step_time_s=step, tokens=steps * batch, steps=steps, busy_s=busy,
+        checkpoint_s=one.stall_s, behind_s=one.behind_s, restart_s=one.restart_s, interval_s=tau, mtbf_s=mtbf,
+        waiting_share=waiting, slow_share=slow, goodput=share, wall_s=wall, gpu_hours=hours, cost_usd=hours * price,
         energy_j=n * wall * prices.power_w * prices.site_factor,
-    )
+    )  # fmt: skip

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from planner.base.errors import InputError, LayoutError
-from planner.base.units import DAY
+from planner.base.units import DAY, HOUR
 from planner.choices.choice import whole
 from planner.scaling.batch import samples_factor
-from planner.scaling.drawn import drawn_wall_s
+from planner.scaling.drawn import drawn_wall_s, elastic_wall_s
 from planner.scaling.goodput import waiting_share
 from planner.scaling.loss import loss_at
 from planner.scaling.training import TrainingTime
@@ -56,6 +56,19 @@ class TrainingPlan:
         """Days in which half of drawn runs end, and nine in ten; None where none can be drawn."""
         walls = drawn_wall_s(self.run, self.case.assumptions.reliability)
         return None if walls is None else (float(np.quantile(walls, 0.5)) / DAY, float(np.quantile(walls, 0.9)) / DAY)
+
+    @cached_property
+    def elastic(self) -> dict[str, float] | None:
+        """Days, GPU-hours of nodes at hand and dollars on average, where it goes on with what failures leave it."""
+        a, size = self.case.assumptions, self.case.setup.cluster.gpus_per_node
+        replicas, nodes = int(self.found.estimate.layouts.dp[self.best]), -(-self.gpus // size)
+        drawn = elastic_wall_s(self.run, a.reliability, nodes, replicas) if a.reliability.repair_s else None
+        if drawn is None:
+            return None
+        hours, price = float(drawn[1].mean()) * size / HOUR, a.prices.price_per_hour
+        cost = float("nan") if price is None else hours * price
+        days = {"days": float(drawn[0].mean()) / DAY, "days_p90": float(np.quantile(drawn[0], 0.9)) / DAY}
+        return days | {"gpu_hours": hours, "cost_usd": cost}
 
     @cached_property
     def cheapest_spares(self) -> int:

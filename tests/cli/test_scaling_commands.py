@@ -214,6 +214,17 @@ def test_laws():
     assert said["critical_batch"]["lamy-poirier-2021"]["tokens"] == pytest.approx(3.2e6, rel=0.01)
 
 
+def test_time_on_preemptible_machines_says_what_going_on_takes():
+    asked = (*TIME, "--tokens", "1e11", "--batch", "512", "--mtbf-hours", "500", "--repair-hours", "6", "--price", "1")
+    run = json.loads(planner(*asked, "--json").stdout)["run"]
+    assert run["elastic"]["days"] < run["days"]
+    assert run["elastic"]["days"] < run["elastic"]["days_p90"]
+    assert run["elastic"]["cost_usd"] == run["elastic"]["gpu_hours"] < 64 * 24 * run["elastic"]["days"]
+    assert "going on meanwhile with whole replicas" in planner(*asked).stdout
+    small = planner(*asked, "--gpus", "4", "--json")
+    assert json.loads(small.stdout)["run"]["elastic"]["days"] > 0, small.stderr
+
+
 def test_time_with_checkpoints_in_memory_spares_and_stragglers():
     asked = (*TIME, "--tokens", "1e11", "--batch", "512")
     slow = ("--straggler-hours", "2000", "--straggler-minutes", "60", "--straggler-slows", "0.3")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.base.units import HOUR
-from planner.scaling.drawn import MOST, drawn_wall_s
+from planner.scaling.drawn import MOST, drawn_wall_s, elastic_wall_s
 from planner.scaling.goodput import Reliability, goodput, waiting_share
 from planner.scaling.training import Prices, Storage, training_time
 
@@ -138,3 +138,38 @@ def test_spares_are_paid_for():
     assert goodput(run.checkpoint_s, run.mtbf_s, run.restart_s)[0] * (1 - run.waiting_share[0]) == pytest.approx(
         run.goodput[0]
     )
+
+
+def elastic(known, storage=STORE, gpus=64, replicas=8):
+    run = run_of(known, storage, gpus=gpus)
+    return run, *elastic_wall_s(run, known, gpus / 8, replicas)
+
+
+@pytest.mark.parametrize("repair_hours", [1, 12, 48])
+def test_elastic_runs_without_loss_work_as_many_nodes_as_are_up(repair_hours):
+    """No restart and no stall: each of eight nodes is up M / (M + D) of the time, and so is an eighth of the job."""
+    known = replace(OFTEN, restart_s=0.0, repair_s=repair_hours * HOUR)
+    run, walls, hands = elastic(known, replace(BEHIND, copy_bytes_per_s=1e18, bandwidth_bytes_per_s=1e18))
+    up = 48.0 / (48.0 + repair_hours)  # a node fails every 48 hours
+    nodes_at_first = (1.0 - up) * repair_hours * HOUR  # all are up at the start
+    assert abs(walls.mean() - run.busy_s[0] / up) < 4.0 * walls.std() / math.sqrt(len(walls)) + nodes_at_first
+    assert hands.mean() == pytest.approx(8 * run.busy_s[0], rel=0.01)  # node-seconds of the work itself
+
+
+def test_elastic_runs_are_those_that_wait_where_repairs_take_no_time():
+    known = replace(OFTEN, repair_s=1e-3)
+    run, walls, hands = elastic(known)
+    assert abs(walls.mean() - run.wall_s[0]) < 4.0 * walls.std() / math.sqrt(len(walls)) + run.interval_s[0]
+    assert hands == pytest.approx(8 * walls)
+
+
+def test_what_is_left_trains_sooner_than_waiting_does_unless_it_is_no_replica():
+    known = replace(OFTEN, repair_s=24 * HOUR)
+    run, walls, _ = elastic(known)
+    assert walls.mean() < 0.6 * run.wall_s[0]
+    run, whole, _ = elastic(known, replicas=1)  # of one replica nothing is left: it waits as the others do
+    assert abs(whole.mean() - run.wall_s[0]) < 4.0 * whole.std() / math.sqrt(len(whole)) + 24 * HOUR
+    spared = elastic(replace(known, spares=2))[1]
+    assert spared.mean() < walls.mean()
+    lost = replace(OFTEN, mtbf_s=64.0)
+    assert elastic_wall_s(run_of(lost), lost, 8, 8) is None
