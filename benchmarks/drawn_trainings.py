@@ -31,6 +31,8 @@ TOLERANCE = 1e-10
 MODELS = {
     "llama": llama(8),
     "gpt, tied": gpt(8),
+    "windows": replace(llama(8), window=3, num_window_layers=5),
+    "latents": replace(llama(8, kv_heads=4), q_lora_rank=6, kv_lora_rank=5, qk_rope_head_dim=2, v_head_dim=3),
     "mixture": replace(llama(8), num_experts=4, top_k=2, moe_ffn=12, num_dense_layers=1),
 }
 SIZES = [(1, 2, 1, 1), (2, 4, 1, 1), (4, 4, 1, 1), (2, 4, 2, 1), (4, 8, 2, 1), (2, 4, 1, 2), (2, 4, 2, 2), (1, 2, 8, 1)]
@@ -89,7 +91,7 @@ def cases(seed: int, ranks: int | None, most: int = 32) -> Iterator[tuple[tuple[
         choices: dict[str, Any] = {}
         for kind in kinds:
             choices |= WAYS[kind][int(rng.integers(len(WAYS[kind])))]
-        task = task_of(choices, str(rng.choice(["llama", "gpt, tied"])))
+        task = task_of(choices, str(rng.choice(["llama", "gpt, tied", "windows", "latents"])))
         rank_of_passes(task.rows)
         if (ranks is not None and task.num_ranks != ranks) or task.num_ranks > most:
             continue
