@@ -98,15 +98,17 @@ def _peak_flops(group: MachineGroup) -> float:
     return group.gpus * max(peak.get("bf16", 0.0), peak.get("fp16", 0.0))
 
 
-def question(mixed: MixedCluster, model: Transformer | str, batch: int, framework: str | None = None) -> MixedQuestion:
-    """The question of a search on groups: their setups, under one framework.
+def question(
+    mixed: MixedCluster, model: Transformer | str, batch: int, framework: str | None = None, **choices: Any
+) -> MixedQuestion:
+    """The question of a search on groups: their setups, under one framework; choices: as of `training_on_groups`.
 
     Where none is named it is that of the group with the most FLOP/s in 16 bits.
 
     Raises InputError if the groups' usual precisions differ; UnknownNameError and FileFormatError as `load_setup`.
     """
     name = framework or max(mixed.groups, key=_peak_flops).cluster.framework
-    held = [held_request(setup_under(model, g.cluster, name), gpus=g.gpus) for g in mixed.groups]
+    held = [held_request(setup_under(model, g.cluster, name), gpus=g.gpus, **choices) for g in mixed.groups]
     precisions = sorted({request.precision.name.lower() for _, request in held})
     if len(precisions) > 1:
         raise InputError(
@@ -126,16 +128,18 @@ def question(mixed: MixedCluster, model: Transformer | str, batch: int, framewor
 
 
 def training_on_groups(
-    model: Transformer | str, groups: MixedCluster | str, *, batch: int, framework: str | None = None
+    model: Transformer | str, groups: MixedCluster | str, *, batch: int, framework: str | None = None, **choices: Any
 ) -> Answer:
     """The fastest ways to train on the groups of a file, or of what was loaded from it, and which of them are left out.
+
+    choices: fit_chance, headroom_gib and max_memory_gib, as of `planner.recommend`.
 
     Raises InputError, UnknownNameError or FileFormatError if a value is out of range, a name unknown, a file not valid;
     LayoutError if nothing fits on any of the groups.
     """
     whole("global_batch", batch)
     mixed = load_mixed(groups) if isinstance(groups, str) else groups
-    asked = question(mixed, model, batch, framework)
+    asked = question(mixed, model, batch, framework, **choices)
     record = mixed_record(asked, mixed, mixed_ways(asked))
     each = {s.cluster.accelerator.efficiency.name: s for s in asked.setups}
     record["accuracy"] = " ".join([*(f"{name}: {trust(each[name])}" for name in sorted(each)), UNMEASURED_MIXED])

@@ -57,6 +57,11 @@ def searches(command: Command) -> Command:
     return _with_options(command, [*_care(), *options])
 
 
+def advises(command: Command) -> Command:
+    """Gives a command the options that say how much memory what it advises may take."""
+    return _with_options(command, _care()[:3])
+
+
 def replaces(*without: str) -> Callable[[Command], Command]:
     """Gives a command that takes `instead` an option for what a search can be held to, in place of a plan's choice."""
     rows = [CHOICES[name] for name in SETTLED if name not in without]

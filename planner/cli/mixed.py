@@ -2,15 +2,15 @@
 
 from math import lcm
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from planner.cli import options as o
-from planner.cli.unfold import unfolded
+from planner.cli.choices import advises
 
 
-@unfolded
+@advises
 def command(
     model: o.Model,
     groups: Annotated[Path, typer.Argument(help=r"A TOML file with \[\[groups]], each a cluster and its gpus.")],
@@ -19,6 +19,7 @@ def command(
     framework: o.FrameworkName = None,
     seq_len: o.SeqLen = None,
     json: o.Json = False,
+    **choices: Any,
 ) -> None:
     """Train on machines that differ: one pipeline over all, unequal replicas, or some left out.
 
@@ -31,5 +32,5 @@ def command(
     shape, cluster = Model(model, seq_len=seq_len), load_mixed(str(groups))
     batch = size.sequences(shape.seq_len, lcm(*(group.gpus for group in cluster.groups)))
     with o.working("searching every set of groups"):
-        answer = training_on_groups(shape.transformer, cluster, batch=batch, framework=framework)
+        answer = training_on_groups(shape.transformer, cluster, batch=batch, framework=framework, **choices)
     o.show(answer, json)

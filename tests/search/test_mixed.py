@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from planner import Cluster, Model, recommend
 from planner.api.sites import question, training_on_groups
 from planner.base.errors import FileFormatError, InputError, LayoutError, UnknownNameError
+from planner.cli import application
 from planner.hardware import load_cluster, load_link
 from planner.hardware.groups import load_mixed
 from planner.layouts import Layouts
@@ -129,6 +131,18 @@ def test_makers_without_a_common_library_are_no_job(tmp_path):
     file.write_text("[[groups]]\ncluster = 'dgx-h100'\ngpus = 8\n[[groups]]\ncluster = 'mi300x-server'\ngpus = 8\n")
     with pytest.raises(FileFormatError, match="groups join mi300x-server and dgx-h100; allowed: AMD's GPUs"):
         load_mixed(str(file))
+
+
+def test_caps_on_memory_hold_in_each_group(two):
+    """A layout fits with 95 % unless another chance is asked for, in a group as in a search of its own."""
+    rooms = {}
+    for name, asked in {"none": {}, "cap": {"max_memory_gib": 30.0}, "chance": {"fit_chance": 0.99}}.items():
+        setups = question(load_mixed(two), "llama-7b", 64, **asked).setups
+        rooms[name] = [s.cluster.accelerator.usable_bytes / s.cluster.accelerator.memory_bytes for s in setups]
+    assert rooms["cap"] == pytest.approx([30.0 / 79.19] * 2, abs=2e-3)
+    assert all(0.5 < surer < sure < 0.9 for sure, surer in zip(rooms["none"], rooms["chance"], strict=True))
+    done = CliRunner().invoke(application(("mixed", "models")), ["mixed", "llama-7b", two, "--max-memory", "many"])
+    assert str(done.exception) == "--max-memory is 'many'; allowed: a number of GiB, such as 8GiB"
 
 
 def test_replicas_are_the_best_of_every_split(tmp_path):
