@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
+    from planner.api.plan import Plan
+
 
 PICTURES = (".svg", ".png", ".html")
 """How a picture's path ends."""
@@ -74,12 +76,14 @@ class Answer(Shown):
         record: The answer as plain values, which `--json` prints (docs/json.md has the keys).
         view: The answer as a person reads it.
         draw: Makes the picture, a figure of matplotlib; None where there is nothing to draw.
+        plan: The plan of its layout, where it is of one that was searched.
     """
 
     title: str
     record: dict[str, Any]
     view: View
     draw: Callable[[], Figure] | None = None
+    plan: Plan | None = None
 
     def plot(self) -> Figure:
         """The picture as a figure of matplotlib. Raises InputError where there is nothing to draw."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
+    from planner.api.plan import Plan
     from planner.api.simulated import Simulation
     from planner.exporters.plan_export import Export
 
@@ -190,15 +191,16 @@ class LayoutEstimate(Shown):
 
 
 def closed(
-    title: str, record: dict[str, Any], view: View, draw: Callable[[Any], Figure], one: LayoutEstimate
-) -> Answer:
-    """The answer that closes with the assumptions on a layout, and how accurate it is."""
+    title: str, record: dict[str, Any], view: View, draw: Callable[[Any], Figure], one: LayoutEstimate,
+    plan: Plan | None = None,
+) -> Answer:  # fmt: skip
+    """The answer that closes with the assumptions on a layout, and how accurate it is; plan: of that layout."""
     accuracy = trust(one.setup, one.step_time_interval_s, step_s=one.step_time_s, unlike=one.unlike)
     record |= {"assumed": list(one.assumed), "accuracy": accuracy} | anchor_entry(one.setup)
     lines = tables.closing_lines(one.assumed, accuracy)
     if more := anchor_lines(one.setup, one._one):
         lines += ["", *more]
-    return Answer(title, record, stacked(view, *lines), partial(draw, record))
+    return Answer(title, record, stacked(view, *lines), partial(draw, record), plan)
 
 
 def estimate(

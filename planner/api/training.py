@@ -8,6 +8,7 @@ from planner.api.anchored import trust
 from planner.api.answer import Answer
 from planner.api.frameworks import held_request, setup_under
 from planner.api.layout_estimate import LayoutEstimate, closed
+from planner.api.plan import Plan
 from planner.base.errors import LayoutError
 from planner.base.units import gpus_text
 from planner.hardware import Cluster
@@ -49,7 +50,8 @@ def training_time(
     one, factors = _factors(plan)
     record = question_record(case.setup, gpus) | time_record(plan, factors, fewer)
     title = f"{setup.model.name} on {gpus_text(gpus)} of {setup.cluster.name}"
-    return closed(title, record, time_view(plan, factors, fewer), partial(plots.draw_time, title), one)
+    view, of = time_view(plan, factors, fewer), Plan(case.setup, plan.found)
+    return closed(title, record, view, partial(plots.draw_time, title), one, of)
 
 
 def _case(setup: Setup, goal: Goal, given: Given, **choices: Any) -> tuple[TrainingCase, Request]:
@@ -94,7 +96,8 @@ def fewest_gpus(
     record = {"model": setup.model.name, "cluster": cluster.name} | fewest_record(found, days=days, max_cost=max_cost)
     one, factors = _factors(found.keeps)
     title = f"{setup.model.name} on {cluster.name}"
-    return closed(title, record, fewest_view(found, record["tried"], factors), partial(plots.draw_fewest, title), one)
+    view, of = fewest_view(found, record["tried"], factors), Plan(case.setup, found.keeps.found)
+    return closed(title, record, view, partial(plots.draw_fewest, title), one, of)
 
 
 def explain(setup: Setup, goal: Goal, given: Given, *, gpus: int, batch: int, **choices: Any) -> Answer:
@@ -115,7 +118,8 @@ def explain(setup: Setup, goal: Goal, given: Given, *, gpus: int, batch: int, **
     text, step = layout_text(layout["layout"]), layout["step_time_s"]
     where = f"{setup.model.name} on {gpus_text(gpus)} of {setup.cluster.name}"
     title = f"{where}, batch {batch:,}: {text}, {step:.4g} s per step"
-    return closed(title, record, sensitivity_view(result), partial(plots.draw_explained, title), one)
+    draw = partial(plots.draw_explained, title)
+    return closed(title, record, sensitivity_view(result), draw, one, Plan(setup, found))
 
 
 def fastest(

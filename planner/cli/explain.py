@@ -20,7 +20,7 @@ def command(
     tokens: a.Tokens = None,
     anchor: o.Anchor = None,
     critical_batch_law: a.BatchLawName = "zhang-2024",
-    out: o.Output,
+    out: o.PlanOutput,
     given: dict[str, float | None],
     **choices: Any,
 ) -> None:

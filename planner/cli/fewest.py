@@ -24,7 +24,7 @@ def command(
     max_gpus: Annotated[int | None, o.asks("--max-gpus", "Most GPUs; else the cluster's, or 100,000.")] = None,
     aim: a.Aim,
     anchor: o.Anchor = None,
-    out: o.Output,
+    out: o.PlanOutput,
     given: dict[str, float | None],
     **choices: Any,
 ) -> None:

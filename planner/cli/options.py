@@ -19,7 +19,7 @@ from planner.cli.notes import note
 from planner.cli.process import keep_freed_memory
 
 if TYPE_CHECKING:
-    from planner.api.answer import Shown
+    from planner.api.answer import Answer, Shown
     from planner.setup import Setup
 
 OFF = 0.01  # of the tokens of a batch that are asked for, from which on it is said
@@ -133,6 +133,41 @@ class Output:
         """Write an answer's pictures, then the answer on stdout."""
         self.draw(answer)
         show(answer, self.json)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOutput(Output):
+    """What is written of a searched layout, and what is asked of it."""
+
+    save: Annotated[Path | None, writes("--save", says="Write the plan, as --json prints it, to a file.")] = None
+    why: Annotated[list[str] | None, asks("--why", "Why not such a layout: tp=8,pp=1.")] = None
+
+    def __post_init__(self) -> None:
+        """Raises as `Output`, and as `check_writable` and `parse_wanted`."""
+        from planner.base.files import check_writable
+        from planner.search.why import parse_wanted
+
+        super().__post_init__()
+        if self.save is not None:
+            check_writable(self.save)
+        for wanted in self.why or []:
+            parse_wanted(wanted)
+
+    def show(self, answer: Any) -> None:
+        """Write an answer's plan and pictures, then the answer on stdout, with why the layout is no other."""
+        plan = getattr(answer, "plan", answer)
+        answers = [plan.why(wanted) for wanted in self.why or []]
+        if self.save is not None and len(plan):
+            plan.save(self.save)
+        self.write(answer, answers)
+        if self.json:
+            print_json(answer.to_dict() | ({"why": [one.record for one in answers]} if answers else {}))
+        else:
+            print_view(*answer.lines, *(part for one in answers for part in ("", one.view)))
+
+    def write(self, answer: Any, answers: list[Answer]) -> None:
+        """Write an answer's pictures."""
+        self.draw(answer)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report(o.Output):
+class Report(o.PlanOutput):
     """What is written: the answer's pictures, and in place of their page a report to play with."""
 
     html: Annotated[Path | None, o.writes("--html", says="Write a report to read and play with: one file.")] = None
@@ -51,18 +51,18 @@ class Report(o.Output):
                 rule = "allowed: with --html, and no --no-curve"
                 raise InputError(f"{option} is {value:g}, for a report's curve; {rule}")
 
-    def write(self, plan: Plan, answers: list[Answer]) -> None:
+    def write(self, answer: Plan, answers: list[Answer]) -> None:
         """Write what is asked for; stderr says what was written. A picture is of a layout that fits."""
         for path in (self.svg, self.png):
-            if path is not None and len(plan):
-                plan.save_picture(path)
+            if path is not None and len(answer):
+                answer.save_picture(path)
                 _written(path)
         if self.html is None:
             return
         from planner.api.reports import save_report
 
         save_report(
-            plan, self.html, command=shlex.join(["planner", *sys.argv[1:]]), curve=self.curve, tokens=self.tokens,
+            answer, self.html, command=shlex.join(["planner", *sys.argv[1:]]), curve=self.curve, tokens=self.tokens,
             loss=self.loss, answers=answers, working=o.working,
         )  # fmt: skip
         _written(self.html)
@@ -86,9 +86,7 @@ def command(
     ] = "time",
     base: Base = None,
     top: Annotated[int, typer.Option(help="How many layouts to show.", min=1, max=1000)] = 5,
-    why: Annotated[list[str] | None, typer.Option(help="Why not such a layout: tp=8,pp=1.")] = None,
-    save: Annotated[Path | None, o.writes("--save", says="Write the plan, as --json prints it, to a file.")] = None,
-    report: Report,
+    out: Report,
     export: Annotated[
         list[str] | None,
         o.writes("--export", says="Write the best for a framework (planner export): megatron=launch.sh."),
@@ -104,30 +102,17 @@ def command(
     Exit code 1 where nothing fits in memory.
     """
     from planner.api.recommended import search_plan
-    from planner.base.files import check_writable
     from planner.cli.export import check_base, targets_and_files, write
-    from planner.search.why import parse_wanted
 
-    if save is not None:
-        check_writable(save)
     setup = place.setup(model, anchor)
     batch = size.sequences(setup.model.seq_len, gpus)
     targets = targets_and_files(export or [])
     check_base(base, [target.name for target, _ in targets] + ([setup.export] if setup.export is not None else []))
-    for wanted in why or []:
-        parse_wanted(wanted)
     with o.working("searching every legal layout"):
         plan = search_plan(setup, gpus=gpus, global_batch=batch, top=top, objective=objective, base=base, **choices)
-        answers = [plan.why(wanted) for wanted in why or []]
-    if save is not None and len(plan):
-        plan.save(save)
-    report.write(plan, answers)
-    if report.json:
-        o.print_json(plan.to_dict() | ({"why": [answer.record for answer in answers]} if answers else {}))
-    else:
-        o.print_view(*plan.lines, *(part for answer in answers for part in ("", answer.view)))
+    out.show(plan)
     if not len(plan):
-        wanted_files = [path for path in (save, report.svg, report.png) if path is not None]
+        wanted_files = [path for path in (out.save, out.svg, out.png) if path is not None]
         for path in wanted_files + [file for _, file in targets]:
             typer.echo(f"planner: nothing fits, so {path} was not written", err=True)
         raise typer.Exit(1)

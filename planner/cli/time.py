@@ -28,7 +28,7 @@ def command(
     ] = None,
     batch_tokens: o.BatchTokens = None,
     anchor: o.Anchor = None,
-    out: o.Output,
+    out: o.PlanOutput,
     given: dict[str, float | None],
     **choices: Any,
 ) -> None:

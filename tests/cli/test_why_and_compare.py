@@ -124,3 +124,18 @@ def test_schedules_that_the_framework_has_are_marked(framework, pp, has):
     text = planner(*ask, "--framework", framework).stdout
     assert sum(line.endswith("yes") for line in text.splitlines()) == len(has)
     assert f"has it: {framework} runs it" in text
+
+
+@pytest.mark.parametrize("command", ["time gpt2 h100 8", "fewest gpt2 h100 --max-gpus 8", "explain gpt2 h100 8"])
+def test_commands_of_one_searched_layout_say_why_not_and_save_its_plan(command, tmp_path):
+    """The plan is of the layout that the answer is of, and other commands read it."""
+    words, path = command.split(), tmp_path / "plan.json"
+    batch = ["--global-batch", "64", "--why", "tp=2", "--save", str(path), "--json"]
+    done = planner(*words, *batch)
+    record = json.loads(done.stdout)
+    assert record["why"][0]["wanted"] == {"tp": 2}
+    best = json.loads(path.read_text())["best"][0]
+    assert record["why"][0]["best"]["layout"] == best["layout"]
+    assert planner("export", str(path), "--to", "megatron").returncode == 0
+    wrong = planner(*words, "--why", "foo=2")
+    assert "unknown choice of a layout 'foo'" in wrong.stderr
