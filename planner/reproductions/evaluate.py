@@ -104,7 +104,7 @@ def model_of_2021(
         c = _fastest_of_2021(task, s, hardware)
     else:
         c = lp.Configuration(n_b=at[0], n_l=at[1], n_a=at[2], n_mu=at[3], b_mu=at[4])
-    six, four = (float(lp.time_s(task, s, hardware, c, all_reduces=n)) / DAY for n in (6, 4))
+    six, four = (float(lp.time_s(replace(task, all_reduces=n), s, hardware, c)) / DAY for n in (6, 4))
     note = f"{c.n_b} x {c.n_l} x {c.n_a} GPUs, {c.n_mu} micro-batches of {c.b_mu}"
     if s.tensor:
         note += f"; {four:.2f} days with four all-reduces per layer"

@@ -66,6 +66,8 @@ class PaperTask:
     x: int = 160
     steps: float = 1e5
     mlp_factor: int = 4
+    all_reduces: int = 6
+    """In a layer, between its tensor ranks."""
 
     @property
     def parameters(self) -> float:
@@ -146,20 +148,20 @@ class Intensities:
     tensor: Array
 
 
-def intensities(task: PaperTask, strategy: PaperStrategy, c: Configuration, *, all_reduces: int = 6) -> Intensities:
+def intensities(task: PaperTask, strategy: PaperStrategy, c: Configuration) -> Intensities:
     """Arithmetic intensities of a configuration's traffic.
 
     data, replicated: 8 bytes per parameter against the backward's 6 FLOP per token and parameter: 3/4 of the tokens of
     one micro-batch, or of all n_mu where layered. Partitioned: 12 bytes against all 8 FLOP, 2/3; forward 4 against 2,
-    1/2. pipeline: (4 + 2 n_I) d_m d_l / n_l, one layer a chunk where modular. tensor: (4 + 2 n_I) / 6 d_m / (n_a - 1)
-    with six all-reduces per layer.
+    1/2. pipeline: (4 + 2 n_I) d_m d_l / n_l, one layer a chunk where modular. tensor: (4 + 2 n_I) / r d_m / (n_a - 1)
+    with r all-reduces per layer.
     """
     s, d_m, d_l, n_I = task.sequence, task.width, task.x, task.mlp_factor
     tokens = np.asarray(c.b_mu * s * 1.0) * (c.n_mu if strategy.improved else 1)
     chunk = 1.0 if strategy.improved else d_l / np.asarray(c.n_l, dtype=np.float64)
     pipeline = np.where(np.asarray(c.n_l) > 1, (4 + 2 * n_I) * d_m * chunk, np.inf)
     ranks = np.maximum(np.asarray(c.n_a, dtype=np.float64) - 1.0, 1e-300)
-    tensor = np.where(np.asarray(c.n_a) > 1, (4 + 2 * n_I) / all_reduces * d_m / ranks, np.inf)
+    tensor = np.where(np.asarray(c.n_a) > 1, (4 + 2 * n_I) / task.all_reduces * d_m / ranks, np.inf)
     return Intensities(
         data=np.where(np.asarray(c.n_b) > 1, (2 / 3 if strategy.improved else 3 / 4) * tokens, np.inf),
         gather=0.5 * tokens if strategy.improved else np.full_like(tokens, np.inf),
@@ -168,9 +170,7 @@ def intensities(task: PaperTask, strategy: PaperStrategy, c: Configuration, *, a
     )
 
 
-def overheads(
-    task: PaperTask, strategy: PaperStrategy, hardware: Hardware, c: Configuration, *, all_reduces: int = 6
-) -> dict[str, Array]:
+def overheads(task: PaperTask, strategy: PaperStrategy, hardware: Hardware, c: Configuration) -> dict[str, Array]:
     """Time beyond the compute, each over the compute.
 
     bubble: (n_l - 1)/n_mu, times n_l/d_l where modular. data: of the baseline with pipeline stages, whose gradients
@@ -178,7 +178,7 @@ def overheads(
     of the search). tensor: never hides.
     """
     n_l, n_mu = np.asarray(c.n_l, dtype=np.float64), np.asarray(c.n_mu, dtype=np.float64)
-    intensity = intensities(task, strategy, c, all_reduces=all_reduces)
+    intensity = intensities(task, strategy, c)
     loops = n_l / task.x if strategy.improved else 1.0
     shown = 0.75 if strategy.pipeline and not strategy.improved else 0.0
     return {
@@ -188,19 +188,15 @@ def overheads(
     }
 
 
-def efficiency(
-    task: PaperTask, strategy: PaperStrategy, hardware: Hardware, c: Configuration, *, all_reduces: int = 6
-) -> Array:
+def efficiency(task: PaperTask, strategy: PaperStrategy, hardware: Hardware, c: Configuration) -> Array:
     """Compute over compute plus overheads."""
-    return np.asarray(1.0 / (1.0 + sum(overheads(task, strategy, hardware, c, all_reduces=all_reduces).values())))
+    return np.asarray(1.0 / (1.0 + sum(overheads(task, strategy, hardware, c).values())))
 
 
-def time_s(
-    task: PaperTask, strategy: PaperStrategy, hardware: Hardware, c: Configuration, *, all_reduces: int = 6
-) -> Array:
+def time_s(task: PaperTask, strategy: PaperStrategy, hardware: Hardware, c: Configuration) -> Array:
     """Seconds of training: 8 FLOP per parameter and token of `steps` critical batches, on all GPUs together."""
     flop = 8.0 * task.parameters * task.sequence * float(critical_batch(task.x)) * task.steps
-    share = efficiency(task, strategy, hardware, c, all_reduces=all_reduces)
+    share = efficiency(task, strategy, hardware, c)
     return np.asarray(flop / (hardware.flops * np.asarray(c.gpus, dtype=np.float64) * share))
 
 
