@@ -110,10 +110,10 @@ class Ring:
         return self.sends(0.0, size * slower) if self.ranks > self.local else self.sends(size * self.links, 0.0)
 
     def around(self, size: float) -> float:
-        """Parts sent on from one to the next: of a node one member at a time sends to another node, by its own NIC."""
+        """Parts sent on from one to the next: of a node one at a time sends to another node, by its own NIC at most."""
         if self.ranks == self.local:
             return self.gather(size)
-        slowest = min(self.inside, self.outside_shift)
+        slowest = min(self.through, self.outside_shift)
         return size * (self.ranks - 1) / self.ranks / slowest + self.start_s + self.ring_s
 
     def dispatch(self, size: float, ranks: float, nodes: float, kernel: float) -> float:

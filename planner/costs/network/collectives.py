@@ -253,8 +253,9 @@ def _pass_s(group: Group, size_bytes: Any, other_nodes_s: Any) -> Array:
 
 
 def by_sends(group: Group) -> Group:
-    """The group as a ring of sends: between nodes one member of a node sends at a time, by its own NIC."""
-    return replace(group, network_bandwidth_bytes_per_s=group.network_shift_bytes_per_s)
+    """The group as a ring of sends: between nodes one member of a node sends at a time, by its own NIC at most."""
+    most = np.minimum(group.network_bandwidth_bytes_per_s, group.network_shift_bytes_per_s)
+    return replace(group, network_bandwidth_bytes_per_s=most)
 
 
 def ring_s(group: Group, size_bytes: Any) -> Array:
