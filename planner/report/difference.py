@@ -51,7 +51,7 @@ def difference_table(
 
 def why_view(record: dict[str, Any]) -> View:
     """The reason, and what differs in time, or where the memory goes, of `why_record`."""
-    asked = ", ".join(f"{key} {value_text(v)}" for key, v in record["wanted"].items())
+    asked = ", ".join(f"{CHOICES[key].typed} {value_text(v)}" for key, v in record["wanted"].items())
     lines: list[View] = [bold(f"Why not {asked}?"), f"  {record['text']}"]
     best, other = record["best"], record["layout"]
     if other is None or record["reason"] == "chosen":

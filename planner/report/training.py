@@ -215,7 +215,8 @@ def time_view(plan: TrainingPlan, factors: Factors = None, fewer: TrainingPlan |
         f"  batch {plan.batch:,} sequence{'s' * (plan.batch != 1)} of {model.seq_len:,} tokens, {plan.batch_origin}; "
         f"a loss of {plan.loss:.3f} nats per token, for {1 + plan.overhead:.3g} times the samples of small batches",
         f"  layout: {layout_text(result.layouts.row(i))}; {mfu_text(float(result.mfu[i]), model)}, "
-        f"{format_bytes(float(result.memory_bytes[i]))} of {format_bytes(cluster.accelerator.memory_bytes)}",
+        f"{format_bytes(float(result.memory_bytes[i]))} of {format_bytes(cluster.accelerator.memory_bytes)} "
+        f"(fits in {chance_text(float(result.fit_chance[i]))} of such cases)",
         "",
         bold("Laws"),
         *goal_lines(plan.case),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.errors import InputError, LayoutError
-from planner.base.units import DAY, HOUR
+from planner.base.units import DAY, HOUR, format_bytes
 from planner.choices.choice import whole
 from planner.scaling.batch import samples_factor
 from planner.scaling.drawn import drawn_wall_s, elastic_wall_s
@@ -171,10 +171,10 @@ def _plan_of(
         )
     found = recommend(setup, **request.sized(gpus, batch).question, top=1, plainest=True)
     if not len(found.best):
-        over = found.estimate.memory_bytes.min() / setup.cluster.accelerator.usable_bytes
+        needed, room = (format_bytes(x) for x in (found.estimate.memory_bytes.min(), found.estimate.usable_bytes))
         raise LayoutError(
-            f"no layout of {model.name} on gpus {gpus} fits in memory: the least needs {over:.3g} times what "
-            f"{setup.cluster.accelerator.name} has; give more GPUs"
+            f"no layout of {model.name} on gpus {gpus} fits in memory: the least needs {needed} per GPU, of {room} "
+            "that it may take; give more GPUs"
         )
     best = int(found.best[0])
     step = found.estimate.step_time_s[best]

@@ -17,7 +17,7 @@ def test_why_is_answered_behind_the_recommendation():
     done = planner(*ASK, "--why", "tp=8,sp=off", "--why", "tp=3", "--why", "zero=0,dp=16,recompute=none")
     assert done.returncode == 0, done.stderr
     answers = done.stdout.split("Why not ")[1:]
-    assert answers[0].startswith("tp 8, sequence_parallel off?")
+    assert answers[0].startswith("tp 8, sequence-parallel off?")
     assert "Slower by" in answers[0]
     assert "tensor-parallel collectives" in answers[0]
     assert "Not legal: tp 3 doesn't divide 16 GPUs." in answers[1]
