@@ -158,7 +158,7 @@ def comparison_record(
 
 def comparison_view(r: Mapping[str, Any]) -> View:
     """The same for a person; `*` marks those that change the training."""
-    table = plain_table("schedule", "v", "k", "step s", "idle", "GiB", "fits", "weights", "sent GiB", "Gb/s",
+    table = plain_table("schedule", "v", "k", "step s", "idle", "GiB", "fits", "w", "sent", "Gb/s",
                         "has it", numbers=(1, 2, 3, 4, 5, 6, 7, 8, 9))  # fmt: skip
     for x in r["schedules"]:
         row, memory = x["layout"], Text(f"{x['peak_gib']:.1f}", style="" if x["fits"] else "red")
@@ -169,8 +169,9 @@ def comparison_view(r: Mapping[str, Any]) -> View:
             f"{x['pipeline_gib_sent']:.2f}", f"{x['needed_bandwidth_gbit_per_s']:.3g}",
             "yes" if x["framework_runs"] else "",
         )  # fmt: skip
-    lines = ["v virtual stages, k slices; fits: in so many of such cases; weights: copies or versions of its weights "
-             f"that a rank holds; Gb/s: needed of the pipeline's links; has it: {r['framework']} runs it"]  # fmt: skip
+    lines = ["v virtual stages, k slices; fits: in so many of such cases; w: copies or versions of its weights that a "
+             "rank holds; sent: GiB; Gb/s: needed of the pipeline's links; has it: "
+             f"{r['framework']} runs it"]  # fmt: skip
     if not all(x["synchronous"] for x in r["schedules"]):
         lines.append("* changes the training: gradients are taken at older weights; searched only with --allow-async")
     by_reason: dict[str, list[str]] = {}
