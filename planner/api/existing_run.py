@@ -51,11 +51,16 @@ FILES: dict[str, tuple[str, Callable[..., ExistingRun]]] = {
 """What a framework's file is called, and who reads it."""
 
 
-def review_file(
-    target: str, path: Path, cluster: str, *, model: str | None, network: str | None, framework: str | None,
+def review_file(target: str, path: Path, cluster: str, **known: Any) -> Answer:
+    """A run from its framework's file; known: as `run_of_file` takes it, and raises."""
+    return _answer(run_of_file(target, path, cluster, **known), get_target(target))
+
+
+def run_of_file(
+    target: str, path: Path, cluster: str, *, model: str | None, network: str | None = None, framework: str | None,
     gpus: int | None, seq_len: int | None = None, **said: Any,
-) -> Answer:  # fmt: skip
-    """A run from its framework's file, with a model named beside it; said: what its reader takes beside it.
+) -> ExistingRun:  # fmt: skip
+    """The run of a framework's file, with a model named beside it; said: what its reader takes beside it.
 
     Raises as `planner.imports.deepspeed.deepspeed_run`.
     """
@@ -64,9 +69,9 @@ def review_file(
         raise InputError(f"MODEL is missing; {file} has no model: name it")
     if gpus is None:
         raise InputError(f"--gpus is missing; {file} doesn't say how many GPUs the job has")
-    to = get_target(target)
-    setup = load_setup(model, cluster, network=network, framework=framework or to.profile, seq_len=seq_len)
-    return _answer(run_of(path, setup, gpus=gpus, **said), to)
+    profile = framework or get_target(target).profile
+    setup = load_setup(model, cluster, network=network, framework=profile, seq_len=seq_len)
+    return run_of(path, setup, gpus=gpus, **said)
 
 
 def _answer(run: ExistingRun, target: Target) -> Answer:

@@ -10,12 +10,12 @@ from typing import Any
 
 from planner.api.anchored import interval_s
 from planner.api.answer import Answer
-from planner.api.existing_run import run_of_megatron
 from planner.api.traced import snapshot_record, trace_record
 from planner.base.errors import InputError
 from planner.base.files import read_text, write_text
 from planner.choices.table import CHOICES
 from planner.exporters.target import OWN_FILE, family
+from planner.imports.run import ExistingRun
 from planner.imports.run_log import WARM, RunLog, log_formats, read_log
 from planner.imports.trace_kinds import kind_of_file
 from planner.layouts import Layouts
@@ -54,9 +54,8 @@ def planned_run(path: Path, cluster: str | None = None) -> ObservedRun:
     return ObservedRun(setup=plan.setup, layouts=plan.layouts, cluster=cluster or plan.setup.cluster.name)
 
 
-def megatron_arguments_run(text: str, cluster: str, **known: Any) -> ObservedRun:
-    """The run of Megatron-LM's arguments; known: as `run_of_megatron` takes it, and raises."""
-    run = run_of_megatron(text, cluster, model=None, **known)
+def configured_run(run: ExistingRun, cluster: str) -> ObservedRun:
+    """The run of a framework's arguments or file (`run_of_megatron`, `run_of_file`), by its cluster's name."""
     return ObservedRun(setup=run.setup, layouts=run.layouts, cluster=cluster)
 
 

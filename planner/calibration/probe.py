@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -190,11 +191,8 @@ def hidden_share(probe: Probe) -> float | None:
 
 def grouped_share(probe: Probe) -> float | None:
     """Time of experts' products at once over that of one by one, the median of the sizes; None without the figures."""
-    time_s: dict[str, dict[tuple[int, int], float]] = {"grouped": {}, "one by one": {}}
-    for row in _timed(probe.experts):
-        time_s.setdefault(row.kind, {})[row.rows, row.columns] = row.seconds
-    each = [seconds / time_s["one by one"][size] for size, seconds in time_s["grouped"].items()
-            if size in time_s["one by one"]]  # fmt: skip
+    pairs = pairwise(_timed(probe.experts))
+    each = [a.seconds / b.seconds for a, b in pairs if (a.kind, b.kind) == ("grouped", "one by one")]
     return float(np.median(each)) if each else None
 
 

@@ -267,8 +267,7 @@ def layers(seconds):
             stack.zero_grad()
 
         more = {"forward": lambda: stack(x), "recomputed": recomputed} if kind == "plain" else {}
-        works = {kind: both} | more
-        for one, work in works.items():
+        for one, work in ({kind: both} | more).items():
             row = timed(work, 4 * seconds)
             yield row | {"kind": one, "seconds": row["seconds"] / 8}
 
@@ -347,11 +346,9 @@ def ranks(seconds):
     width = WIDTHS[-1]
     x = torch.randn(width, width, device=DEVICE).to(torch.bfloat16 if GPU else torch.float32)
     mine = timed(lambda: x @ x, 5 * seconds) | {"rank": RANK, "host": platform.node()}
-    every = [None] * WORLD
+    every = [mine] * WORLD
     if WORLD > 1:
         dist.all_gather_object(every, mine)
-    else:
-        every = [mine]
     usual = statistics.median(row["seconds"] for row in every)
     yield from (row | {"slower": row["seconds"] / usual - 1.0} for row in every)
 

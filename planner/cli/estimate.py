@@ -102,14 +102,7 @@ def _check_beside(files: dict[str, Any], given: dict[str, Any], anchor: Path | N
         raise InputError("--anchor stands beside an existing run's configuration; allowed: with one layout's choices")
     if not own and given["seq_len"] is not None:
         raise InputError("--seq-len stands beside an existing run's configuration; change its sequence length there")
-    free = {
-        "attention",
-        "seq_len",
-        "cluster",
-        "network",
-        "framework",
-        *((*OF_PYTHON, *OF_AUTO) if own else ()),
-    }
+    free = {"attention", "seq_len", "cluster", "network", "framework", *((*OF_PYTHON, *OF_AUTO) if own else ())}
     for name, value in given.items():
         choice = CHOICES.get(name)
         default = None if choice is None or choice.derived else choice.plain(choice.default)

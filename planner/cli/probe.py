@@ -10,19 +10,16 @@ from planner.cli import options as o
 
 def command(
     write: Annotated[Path | None, typer.Option("--write", help="Where to write it; probe.py unless --run.")] = None,
-    run: Annotated[bool, typer.Option("--run", help="Run it here, with the torch of planner's Python.")] = False,
-    processes: Annotated[
-        int | None, typer.Option("--processes", help="With --run: one a GPU, by torchrun.", min=1, max=1024)
+    run: Annotated[
+        int | None, typer.Option("--run", help="Run it here, on so many processes, one a GPU.", min=1, max=1024)
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", help="With --run: where its figures go; probe.json.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", help="With --run: its figures; probe.json.")] = None,
 ) -> None:
     """Write or run probe.py, one file that needs only torch: what a machine's products, memory, collectives achieve.
 
     Example: planner probe --write probe.py, then torchrun --nproc-per-node 8 probe.py
 
-    Or, where planner's Python has torch: planner probe --run --processes 8
+    Or, where planner's Python has torch: planner probe --run 8
 
     Then: planner calibrate --probe probe.json --cluster dgx-h100 --profile mine
     """
@@ -30,16 +27,15 @@ def command(
     from planner.base.files import check_writable, write_text
     from planner.calibration.probe import probe_script
 
-    for name, value in (("--processes", processes), ("--output", output)):
-        if value is not None and not run:
-            raise InputError(f"{name} is {value}; allowed: with --run")
-    if write is not None or not run:
+    if output is not None and run is None:
+        raise InputError(f"--output is {output}; allowed: with --run")
+    if write is not None or run is None:
         write = write or Path("probe.py")
         check_writable(write)
         write_text(write, probe_script())
         o.print_view(f"{shown(str(write))}: run it with python, or with torchrun on a node; it writes probe.json")
-    if run:
-        _run(processes or 1, output or Path("probe.json"))
+    if run is not None:
+        _run(run, output or Path("probe.json"))
 
 
 def _run(processes: int, output: Path) -> None:

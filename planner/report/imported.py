@@ -92,10 +92,7 @@ def _beside(review: Review) -> list[View]:
                 f"{result.mfu[0] * share:.1%}", f"{result.memory_bytes[0] / GIB:.1f}",
                 chance_text(float(result.fit_chance[0])),
             )  # fmt: skip
-    out: list[View] = [
-        bold(f"Beside the best that {review.asked.title} can run on these GPUs"),
-        table,
-    ]
+    out: list[View] = [bold(f"Beside the best that {review.asked.title} can run on these GPUs"), table]
     if review.best is None:
         out.append("  Nothing that it can run fits in memory.")
         return out
@@ -156,9 +153,9 @@ def _log(record: Mapping[str, Any]) -> list[View]:
 
 def _beside_prediction(record: Mapping[str, Any]) -> list[View]:
     table = plain_table("", "measured", "predicted", "off", numbers=(1, 2, 3))
-    measured, predicted, slower = record["measured_step_time_s"], record["predicted_step_time_s"], record["slower"]
-    table.add_row("step", format_seconds(measured), format_seconds(predicted), f"{1 / (1 + slower) - 1:+.1%}")
-    tokens = record["tokens_per_s_per_gpu"]
+    seconds = (format_seconds(record[f"{what}_step_time_s"]) for what in ("measured", "predicted"))
+    tokens, slower = record["tokens_per_s_per_gpu"], record["slower"]
+    table.add_row("step", *seconds, f"{1 / (1 + slower) - 1:+.1%}")
     table.add_row("tokens/s/GPU", f"{tokens:,.0f}", f"{tokens * (1 + slower):,.0f}", f"{slower:+.1%}")
     if record["memory_gib"]:
         cells = (f"{record[k]:.2f}" for k in ("memory_gib", "predicted_memory_gib"))

@@ -71,10 +71,7 @@ def bounds(layouts: Layouts, one: OneLayer) -> Bounds:
         dense=np.minimum(leading, share) - leading * share / model.num_layers,
         at_once=np.minimum(layers_at_once(layouts, share), 1.0), held=least,
     )  # fmt: skip
-    return Bounds(
-        step_time_s=layouts.micro_batches * share * work,
-        memory_bytes=_least(memory.total_bytes) * ROUNDING,
-    )
+    return Bounds(step_time_s=layouts.micro_batches * share * work, memory_bytes=_least(memory.total_bytes) * ROUNDING)
 
 
 def _least(x: Array) -> Array:

@@ -303,17 +303,17 @@ def test_planner_runs_the_script_in_place_or_says_that_torch_is_missing(tmp_path
         mock.patch("subprocess.run", return_value=subprocess.CompletedProcess([], 3)) as ran,
         mock.patch("importlib.util.find_spec", return_value=object()),
     ):
-        assert planner("probe", "--run", "--processes", "2", "--output", output).returncode == 3
+        assert planner("probe", "--run", "2", "--output", output).returncode == 3
     command = ran.call_args.args[0]
     assert command[:5] == [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     assert Path(command[5]).read_text() == probe_script()
     assert command[6:] == ["--output", output]
     with mock.patch("importlib.util.find_spec", return_value=None):
-        refused = planner("probe", "--run")
+        refused = planner("probe", "--run", "1")
     assert refused.returncode == 2
     assert f"torch is missing in {sys.executable}; allowed: a Python with torch, or" in refused.stderr
-    refused = planner("probe", "--processes", "2")
-    assert (refused.returncode, "--processes is 2; allowed: with --run" in refused.stderr) == (2, True)
+    refused = planner("probe", "--output", "x.json")
+    assert (refused.returncode, "--output is x.json; allowed: with --run" in refused.stderr) == (2, True)
 
 
 def test_experts_and_groups_are_said(tmp_path: Path) -> None:

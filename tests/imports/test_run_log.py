@@ -252,9 +252,26 @@ def test_a_log_that_the_run_can_t_have_written_gives_no_row(
         (["--row", "mine.csv"], "--plan is missing"),
         (["--megatron-args", "--num-layers 2"], "--cluster is missing"),
         (["--plan", "a.json", "--megatron-args", "x"], "allowed: one of them"),
-        (["--plan", "a.json", "--framework", "torchtitan"], "--framework is torchtitan, but the plan of --plan says"),
-        (["--plan", "a.json", "--gpus", "8"], "--gpus is 8, but the plan of --plan says it; allowed with --megatron-"),
-        (["--plan", "a.json", "--vocab", "9"], "--vocab is 9, but the plan of --plan says it"),
+        (
+            ["--plan", "a.json", "--framework", "torchtitan"],
+            "--framework is torchtitan beside --plan; allowed with",
+        ),
+        (
+            ["--plan", "a.json", "--gpus", "8"],
+            "--gpus is 8 beside --plan; allowed with --megatron-args, --deep",
+        ),
+        (["--plan", "a.json", "--vocab", "9"], "--vocab is 9 beside --plan; allowed with --megatron-args"),
+        (["--deepspeed", "x.json", "--torchtitan", "x.toml"], "--deepspeed and --torchtitan are both given"),
+        (
+            ["--torchtitan", "x.toml", "--recompute", "full"],
+            "--recompute is full beside --torchtitan; allowed",
+        ),
+        (
+            ["--megatron-args", "x", "--model", "gpt2"],
+            "--model is gpt2 beside --megatron-args; allowed with",
+        ),
+        (["--deepspeed", "x.json", "--model", "gpt2"], "--cluster is missing; --deepspeed doesn't say it"),
+        (["--deepspeed", "x.json", "--cluster", "selene"], "--model is missing; --deepspeed doesn't say it"),
     ],
 )
 def test_what_ran_must_be_known(tmp_path: Path, options: list[str], says: str) -> None:
@@ -346,9 +363,27 @@ def test_off_is_the_prediction_over_the_measurement_as_in_validate(tmp_path: Pat
         for line in planner("observe", str(log), "--plan", plan).stdout.splitlines()
         if line
     }
+    assert told["slower"] == pytest.approx(told["measured_step_time_s"] / told["predicted_step_time_s"] - 1)
+    assert told["memory_more"] == pytest.approx(told["memory_gib"] / told["predicted_memory_gib"] - 1)
     assert rows["step"] == f"{told['predicted_step_time_s'] / told['measured_step_time_s'] - 1:+.1%}"
     assert rows["tokens/s/GPU"] == f"{told['measured_step_time_s'] / told['predicted_step_time_s'] - 1:+.1%}"
     assert rows["peak"] == f"{told['predicted_memory_gib'] / told['memory_gib'] - 1:+.1%}"
+
+
+def test_a_framework_s_own_file_says_what_ran(tmp_path: Path) -> None:
+    """As `estimate` reads it; of DeepSpeed the model's own code says what it recomputes."""
+    ours = {"zero_optimization": {"stage": 2, "overlap_comm": False}, "bf16": {"enabled": True}}
+    (tmp_path / "ds.json").write_text(json.dumps({"train_batch_size": 256, "train_micro_batch_size_per_gpu": 1} | ours))
+    degrees = "[parallelism]\ntensor_parallel_degree = 2\n"
+    (tmp_path / "tt.toml").write_text(f"[training]\nlocal_batch_size = 1\nseq_len = 8192\n{degrees}")
+    for line, kind, file, more in (
+        (deepspeed, "--deepspeed", "ds.json", ["--recompute", "full"]), (torchtitan, "--torchtitan", "tt.toml", []),
+    ):  # fmt: skip
+        ran = [kind, str(tmp_path / file), "--cluster", "dgx-h100", "--gpus", "64", *more]
+        log = str(written(tmp_path / "run.log", line))
+        told = json.loads(planner("observe", log, "--model", "llama3-8b", *ran, "--json").stdout)["logs"][0]
+        estimated = json.loads(planner("estimate", "llama3-8b", *ran, "--json").stdout)
+        assert told["predicted_step_time_s"] == estimated["step_time_s"]
 
 
 def test_warm_up_after_a_second_header_does_not_count(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from planner.api.observed import megatron_arguments_run, observe
+from planner.api.existing_run import run_of_megatron
+from planner.api.observed import configured_run, observe
 from planner.base.errors import FileFormatError
 from planner.base.units import GIB
 from planner.imports.memory_snapshot import read_snapshot
@@ -58,7 +59,7 @@ def test_the_peak_by_hand(tmp_path):
 
 def test_a_real_snapshot_adds_up_and_stands_beside_the_prediction():
     """FSDP2 on an H200: Adam's two moments of 4 bytes are twice the parameters of 4 bytes."""
-    run = megatron_arguments_run(ARGUMENTS, "dgx-h100", framework=None, gpus=1, vocab=32000)
+    run = configured_run(run_of_megatron(ARGUMENTS, "dgx-h100", model=None, gpus=1, vocab=32000), "dgx-h100")
     (one,) = observe([DATA / "snapshot.pickle.gz"], run).record["snapshots"]
     assert sum(one["kinds_gib"].values()) == pytest.approx(one["peak_gib"], rel=1e-9)
     assert one["peak_gib"] < one["reserved_gib"]

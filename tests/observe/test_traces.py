@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.api.observed import megatron_arguments_run, observe
+from planner.api.existing_run import run_of_megatron
+from planner.api.observed import configured_run, observe
 from planner.base.errors import FileFormatError
 from planner.imports.trace import read_trace
 from planner.step.timeline.timed import timed_estimate
@@ -129,7 +130,7 @@ def test_a_trace_of_communication_alone_has_no_late_rank(tmp_path):
 
 
 def test_the_prediction_beside_a_trace_adds_up_to_the_step(tmp_path):
-    run = megatron_arguments_run(ARGUMENTS, "dgx-h100", framework=None, gpus=1, vocab=32000)
+    run = configured_run(run_of_megatron(ARGUMENTS, "dgx-h100", model=None, gpus=1, vocab=32000), "dgx-h100")
     rows = observe([written(tmp_path / "t.json", BY_HAND)], run).record["step_parts_s"]
     measured, predicted = np.array(list(rows.values())).sum(axis=0)
     assert measured == pytest.approx(100e-6)

@@ -11,12 +11,7 @@ from planner.costs.case import Case
 from planner.costs.kernels.device import stream_s
 from planner.costs.layer.expert_routing import by_node, dispatchers, reached
 from planner.costs.layer.kept_operations import by_operation
-from planner.costs.memory.bytes_per_parameter import (
-    fetched_bytes,
-    parameter_bytes,
-    parameters_on_host,
-    reduced_bytes,
-)
+from planner.costs.memory.bytes_per_parameter import fetched_bytes, parameter_bytes, parameters_on_host, reduced_bytes
 from planner.costs.network.collectives import (
     OF_LAYERS,
     RINGS,

@@ -99,10 +99,7 @@ def _runs_on(report: PlanReport) -> list[str]:
     gpus, each = report.found.request.gpus, report.setup.cluster.gpus_per_node
     nodes = -(-gpus // each)
     whole = f"{nodes:,} node{'s' if nodes > 1 else ''} of {each}" if gpus >= each else f"of a node of {each}"
-    return [
-        gpus_text(gpus),
-        f"{report.setup.cluster.accelerator.name}, {whole}; {report.setup.framework.name}",
-    ]
+    return [gpus_text(gpus), f"{report.setup.cluster.accelerator.name}, {whole}; {report.setup.framework.name}"]
 
 
 def _layout(report: PlanReport, i: int, best: int | None) -> dict[str, Any]:
