@@ -1,12 +1,18 @@
 """`planner observe`: what a run's log, traces and memory snapshots say, beside the prediction."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from planner.cli import completion as complete
 from planner.cli import options as o
+
+if TYPE_CHECKING:
+    from planner.api.answer import Answer
+    from planner.api.observed import ObservedRun
 
 
 def command(
@@ -43,50 +49,69 @@ def command(
 
     Then: planner recommend ... --anchor mine.csv
     """
-    from planner.api.existing_run import run_of_file, run_of_megatron
-    from planner.api.observed import add_rows, configured_run, measured_rows, observe, planned_run
-    from planner.base.errors import InputError
-    from planner.choices.table import CHOICES
-    from planner.cli.estimate import OF_PYTHON, text_of
-    from planner.cli.notes import note
+    from planner.api.observed import observe
 
-    ran = {"--plan": plan, "--megatron-args": megatron_args, "--deepspeed": deepspeed, "--torchtitan": torchtitan}
-    given = [name for name, value in ran.items() if value is not None]
-    if len(given) > 1:
-        raise InputError(f"{given[0]} and {given[1]} are both given; allowed: one of them")
-    files = "--deepspeed or --torchtitan"
-    beside = {
-        "--framework": (framework, f"--megatron-args, {files}"), "--gpus": (gpus, f"--megatron-args, {files}"),
-        "--vocab": (vocab, "--megatron-args"), "--model": (model, files), "--recompute": (recompute, "--deepspeed"),
-    }  # fmt: skip
-    for name, (value, others) in beside.items():
-        if value is not None and given and given[0] not in others:
-            raise InputError(f"{name} is {value} beside {given[0]}; allowed with {others}")
-    for name, value in (("--cluster", cluster), ("--model", model)) if given and plan is None else ():
-        if value is None and (name == "--cluster" or megatron_args is None):
-            raise InputError(f"{name} is missing; {given[0]} doesn't say it")
-    run, where = None, str(cluster)
-    known: dict[str, Any] = {"framework": o.profile_of(framework), "gpus": gpus, "model": model}
-    if plan is not None:
-        run = planned_run(plan, cluster)
-    elif megatron_args is not None:
-        run = configured_run(run_of_megatron(text_of(megatron_args), where, vocab=vocab, **known), where)
-    elif deepspeed is not None:
-        python = {name: CHOICES[name].plain(CHOICES[name].default) for name in OF_PYTHON} | {"optimizer": None}
-        python["recompute"] = recompute or python["recompute"]
-        run = configured_run(run_of_file("deepspeed", deepspeed, where, **known, **python), where)
-    elif torchtitan is not None:
-        run = configured_run(run_of_file("torchtitan-toml", torchtitan, where, **known), where)
-    elif row is not None or cluster is not None:
-        raise InputError(f"--plan is missing; what ran must be known, from {', '.join(ran)}")
+    files = {"--plan": plan, "--megatron-args": megatron_args, "--deepspeed": deepspeed, "--torchtitan": torchtitan}
+    beside = {"--framework": framework, "--gpus": gpus, "--vocab": vocab, "--model": model, "--recompute": recompute}
+    asked = any(value is not None for value in (row, cluster, *beside.values()))
+    run = _run_of(files, beside, cluster, asked)
     with o.working("reading logs"):
         answer = observe(logs, run)
     if row is not None and run is not None:
-        rows = measured_rows(answer, run)
-        there = add_rows(row, rows)
-        for log, name in zip(answer.record["logs"], (cells["run"] for cells in rows), strict=True):
-            low, high = log["interval_s"]
-            outlier = "" if low <= log["measured_step_time_s"] <= high else "; it may be an outlier for --anchor"
-            said = "is there already, and isn't added twice" if name in there else f"is added{outlier}"
-            note(f"{row}: run {name} {said}")
+        _add(row, answer, run)
     o.show(answer, json)
+
+
+OF_FILES = "--deepspeed or --torchtitan"
+BESIDE = {"--framework": f"--megatron-args, {OF_FILES}", "--gpus": f"--megatron-args, {OF_FILES}",
+          "--vocab": "--megatron-args", "--model": OF_FILES, "--recompute": "--deepspeed"}  # fmt: skip
+"""What may stand beside which configuration."""
+
+
+def _run_of(files: dict[str, Any], beside: dict[str, Any], cluster: str | None, asked: bool) -> ObservedRun | None:
+    """What ran; None where nothing says it, and nothing that is asked needs it."""
+    from planner.api.existing_run import run_of_file, run_of_megatron
+    from planner.api.observed import configured_run, planned_run
+    from planner.base.errors import InputError
+    from planner.choices.table import CHOICES
+    from planner.cli.estimate import OF_PYTHON, text_of
+
+    given = [(name, value) for name, value in files.items() if value is not None]
+    if not given:
+        if asked:
+            raise InputError(f"--plan is missing; what ran must be known, from {', '.join(files)}")
+        return None
+    if len(given) > 1:
+        raise InputError(f"{given[0][0]} and {given[1][0]} are both given; allowed: one of them")
+    kind, file = given[0]
+    for name, others in BESIDE.items():
+        if beside[name] is not None and kind not in others:
+            raise InputError(f"{name} is {beside[name]} beside {kind}; allowed with {others}")
+    if kind == "--plan":
+        return planned_run(file, cluster)
+    if cluster is None or (kind in OF_FILES and beside["--model"] is None):
+        raise InputError(f"{'--cluster' if cluster is None else '--model'} is missing; {kind} doesn't say it")
+    known = {"framework": o.profile_of(beside["--framework"]), "gpus": beside["--gpus"], "model": beside["--model"]}
+    if kind == "--megatron-args":
+        run = run_of_megatron(text_of(file), cluster, vocab=beside["--vocab"], **known)
+    elif kind == "--deepspeed":
+        python = {name: CHOICES[name].plain(CHOICES[name].default) for name in OF_PYTHON} | {"optimizer": None}
+        python["recompute"] = beside["--recompute"] or python["recompute"]
+        run = run_of_file("deepspeed", file, cluster, **known, **python)
+    else:
+        run = run_of_file("torchtitan-toml", file, cluster, **known)
+    return configured_run(run, cluster)
+
+
+def _add(row: Path, answer: Answer, run: ObservedRun) -> None:
+    """Add the runs to a file, and say of each whether it was there, and whether it may be an outlier."""
+    from planner.api.observed import add_rows, measured_rows
+    from planner.cli.notes import note
+
+    rows = measured_rows(answer, run)
+    there = add_rows(row, rows)
+    for log, name in zip(answer.record["logs"], (cells["run"] for cells in rows), strict=True):
+        low, high = log["interval_s"]
+        outlier = "" if low <= log["measured_step_time_s"] <= high else "; it may be an outlier for --anchor"
+        said = "is there already, and isn't added twice" if name in there else f"is added{outlier}"
+        note(f"{row}: run {name} {said}")
