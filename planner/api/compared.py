@@ -27,6 +27,7 @@ from planner.report.tables import chance_text, layout_text, question_title
 from planner.search.compare import compare
 from planner.search.stage_split import stage_split
 from planner.setup import Setup
+from planner.step.given_stages import is_given
 from planner.step.timeline.timed import timed_estimate
 
 
@@ -54,8 +55,9 @@ def partition(setup: Setup, **choices: Any) -> Answer:
     Raises as `planner.estimate`, and LayoutError if no split fits in memory.
     """
     layouts = layout_under(setup, **choices, layer_split="even")
-    if setup.model.num_layers % int(layouts.pp[0] * layouts.virtual_stages[0]):  # else no rule lets them be several
-        layouts = replace(layouts, layer_split=np.array([Split.BALANCED]))
+    stages = int(layouts.pp[0] * layouts.virtual_stages[0])
+    if stages > layouts.pp[0] and setup.model.num_layers % stages and not is_given(layouts)[0]:
+        layouts = replace(layouts, layer_split=np.array([Split.BALANCED]))  # virtual stages can't be even
     split = stage_split(setup, layouts)
     title = question_title(setup, int(layouts.gpus[0]), int(layouts.global_batch[0]))
     record = split_record(split)
