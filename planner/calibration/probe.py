@@ -192,7 +192,11 @@ def hidden_share(probe: Probe) -> float | None:
 def grouped_share(probe: Probe) -> float | None:
     """Time of experts' products at once over that of one by one, the median of the sizes; None without the figures."""
     pairs = pairwise(_timed(probe.experts))
-    each = [a.seconds / b.seconds for a, b in pairs if (a.kind, b.kind) == ("grouped", "one by one")]
+    each = [
+        a.seconds / b.seconds
+        for a, b in pairs
+        if (a.kind, b.kind) == ("grouped", "one by one") and (a.rows, a.columns) == (b.rows, b.columns)
+    ]
     return float(np.median(each)) if each else None
 
 

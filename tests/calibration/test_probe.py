@@ -327,6 +327,10 @@ def test_experts_and_groups_are_said(tmp_path: Path) -> None:
     ]
     probe = read_probe(written(tmp_path, experts=experts, groups=groups))
     assert grouped_share(probe) == pytest.approx(0.5)
+    untimed = [row | {"seconds": 0.0} if i in (1, 2) else row for i, row in enumerate(experts)]
+    other_sizes = read_probe(written(tmp_path, experts=untimed, groups=groups))
+    assert grouped_share(other_sizes) is None, "what is left is of two sizes"
+    written(tmp_path, experts=experts, groups=groups)
     assert group_rates(probe) == [{"ranks": 4, "stride": 2, "bytes_per_s": 1.5e9}]
     said = planner("calibrate", "--probe", str(tmp_path / "probe.json"), "--cluster", "dgx-h100").stdout
     said = " ".join(said.split())
