@@ -62,9 +62,9 @@ def command(
     o.show(answer, json)
 
 
-OF_FILES = "--deepspeed or --torchtitan"
-BESIDE = {"--framework": f"--megatron-args, {OF_FILES}", "--gpus": f"--megatron-args, {OF_FILES}",
-          "--vocab": "--megatron-args", "--model": OF_FILES, "--recompute": "--deepspeed"}  # fmt: skip
+OF_FILES = ("--deepspeed", "--torchtitan")
+BESIDE = {"--framework": ("--megatron-args", *OF_FILES), "--gpus": ("--megatron-args", *OF_FILES),
+          "--vocab": ("--megatron-args",), "--model": OF_FILES, "--recompute": ("--deepspeed",)}  # fmt: skip
 """What may stand beside which configuration."""
 
 
@@ -86,7 +86,8 @@ def _run_of(files: dict[str, Any], beside: dict[str, Any], cluster: str | None, 
     kind, file = given[0]
     for name, others in BESIDE.items():
         if beside[name] is not None and kind not in others:
-            raise InputError(f"{name} is {beside[name]} beside {kind}; allowed with {others}")
+            allowed = " or ".join(", ".join(others).rsplit(", ", 1))
+            raise InputError(f"{name} is {beside[name]} beside {kind}; allowed with {allowed}")
     if kind == "--plan":
         return planned_run(file, cluster)
     if cluster is None or (kind in OF_FILES and beside["--model"] is None):

@@ -64,10 +64,10 @@ def load_link(name: str, *, beside: Path | None = None, changes: Changes | None 
     if "latency_us" not in (changes or {}) or "ring_step_us" in (changes or {}):
         return link
     own = load_link(name, beside=beside)
-    longer = link.latency_s / own.latency_s if own.latency_s else 1.0
-    steps = own.later(longer)
-    more = longer if longer > 1.0 else None
-    return replace(link, ring_step_s=steps.ring_step_s, small_latency_s=steps.small_latency_s, stretched=more)
+    late = own.stretched_by(link.latency_s / own.latency_s if own.latency_s else 1.0)
+    return replace(
+        link, ring_step_s=late.ring_step_s, small_latency_s=late.small_latency_s, stretched=late.stretched
+    )  # fmt: skip
 
 
 INSIDE = ("nvlink", "pcie", "memory")

@@ -160,6 +160,10 @@ class Link:
             self, latency_s=self.latency_s * factor, ring_step_s=self.ring_step_s * factor, small_latency_s=small
         )
 
+    def stretched_by(self, factor: float) -> Link:
+        """A profile's link with so many times each of its latencies, which says so where they are longer."""
+        return replace(self.later(factor), stretched=factor if factor > 1.0 else None)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:

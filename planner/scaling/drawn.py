@@ -1,6 +1,5 @@
 """Trainings drawn at random: what chance adds to the expected time of `planner.scaling.training`. Many runs at once."""
 
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,7 @@ def drawn_wall_s(time: TrainingTime, reliability: Reliability, runs: int = 2000,
     A run loses what no checkpoint holds that counts at a failure. A failure during a restart begins it anew, and takes
     a node too. Each repair lasts as long. A run ends with a checkpoint.
     """
-    one = [float(x[0]) for x in (time.busy_s, time.interval_s, time.checkpoint_s, time.behind_s, time.restart_s)]
-    busy, tau, stall, behind, restart = one
+    busy, tau, stall, behind, restart = _first(time)
     mtbf, wall = float(time.mtbf_s[0]), float(time.wall_s[0])
     slow_mtbf = reliability.slow_mtbf_s / float(time.gpus[0])
     if not np.isfinite(wall) or wall / mtbf > MOST or (busy + reliability.slow_s) / slow_mtbf > MOST:
@@ -31,8 +29,8 @@ def drawn_wall_s(time: TrainingTime, reliability: Reliability, runs: int = 2000,
         return np.asarray(left)
     out, running, clock = np.empty(runs), np.arange(runs), np.zeros(runs)
     failed = np.full((reliability.spares + 1, runs), -np.inf)  # when the last spares + 1 nodes failed, in turn
-    for k in count():
-        begin = restart if k else 0.0
+    k, begin = 0, 0.0
+    while True:
         works = rng.exponential(mtbf, len(running)) - begin
         needs = left + stall * np.ceil(left / tau * (1.0 - 1e-12))
         ends = works >= needs
@@ -44,7 +42,13 @@ def drawn_wall_s(time: TrainingTime, reliability: Reliability, runs: int = 2000,
         failed[k % len(failed)] = clock
         clock = np.maximum(clock, failed[(k + 1) % len(failed)] + reliability.repair_s)
         running, clock, left, failed = running[~ends], clock[~ends], left[~ends], failed[:, ~ends]
-    raise AssertionError
+        k, begin = k + 1, restart
+
+
+def _first(time: TrainingTime) -> list[float]:
+    """Of the first training the seconds of work, between checkpoints, of a stop for one and until it counts, and of a
+    restart."""
+    return [float(x[0]) for x in (time.busy_s, time.interval_s, time.checkpoint_s, time.behind_s, time.restart_s)]
 
 
 def _slow_s(rng: np.random.Generator, runs: int, busy: float, mtbf: float, lasts: float) -> Any:
@@ -66,8 +70,7 @@ def elastic_wall_s(
     restart, or at one of its own, for which nothing is lost, where it adds more than that until the next failure.
     Without stragglers; None where few runs would end, or too much would have to be drawn.
     """
-    one = [float(x[0]) for x in (time.busy_s, time.interval_s, time.checkpoint_s, time.behind_s, time.restart_s)]
-    busy, tau, stall, behind, restart = one
+    busy, tau, stall, behind, restart = _first(time)
     mtbf, lasts = float(time.mtbf_s[0]), reliability.repair_s
     away = lasts / mtbf  # nodes under repair, at most and on average
     rows = int(min(nodes + reliability.spares, np.ceil(away + 10.0 * np.sqrt(away) + 10.0)))

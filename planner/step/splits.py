@@ -151,7 +151,8 @@ def split_layers(
     sizes: parameters of embedding and head in units of a layer's; heads: one, and those of multi-token prediction;
     head_products: the head's in units of a layer's. alike: take a row's split from the first of a grid's choices, and
     name the rows where others split otherwise (`Stages.apart`): most splits come out the same whatever is recomputed.
-    chunks: virtual stages per rank that a split by cost fills one by one; 1 also where a rank shares its layers out.
+    chunks: virtual stages per rank that a split by cost fills one by one; 1 for other splits, and where a rank shares
+    its layers out.
 
     Even: the same count, the remainder one each to the first ranks. Ends: the same count of layers, embedding and
     heads, these for one layer each. The other splits have a function each, which tells its rule.
@@ -174,9 +175,8 @@ def split_layers(
                 ends, apart = _alike(ends)
             first, last = (np.where(of_split, new, old) for new, old in zip(ends, (first, last), strict=True))
     by_cost = (layouts.layer_split == Split.BALANCED) & (p > 1)
-    several = np.where(by_cost, chunks, 1)
-    stages = _between(L, p, np.where(p == 1, L, first), last, by_cost, several)
-    if np.any(several > 1):
+    stages = _between(L, p, np.where(p == 1, L, first), last, by_cost, chunks)
+    if np.any(chunks > 1):
         stages = replace(stages, chunk_ends=(first, last))
     return stages if apart is None else replace(stages, apart=np.flatnonzero(apart))
 

@@ -15,11 +15,12 @@ BLOCK = 128
 ALL = 2**62  # tokens of a window that hides nothing
 
 
-def _blocks(s: int, t: int, block: int, ahead: int, window: int) -> Iterator[tuple[slice, slice, int]]:
+def _blocks(s: int, t: int, block: int, ahead: int | None, window: int) -> Iterator[tuple[slice, slice, int]]:
     """Query ranges, the keys that some of each see, and how far ahead of these the queries begin.
 
     A key that none sees is never multiplied at all.
     """
+    ahead = t - s if ahead is None else ahead
     for start in range(0, s, block):
         stop = min(start + block, s)
         first = max(ahead + start - window + 1, 0)
@@ -51,11 +52,9 @@ def attend(
     A query sees its own token and those before, of a window the last so many. ahead: of the first key the first query
     is so many tokens; by default the queries are the last s of the t positions. Each must see one key at least.
     """
-    s, t = q_bgrsd.shape[-2], k_bgtd.shape[-2]
-    ahead = t - s if ahead is None else ahead
     out_bgrsd = xp.empty((*q_bgrsd.shape[:-1], v_bgtd.shape[-1]), dtype=q_bgrsd.dtype)
     log_bgrs1 = wide(xp.empty((*q_bgrsd.shape[:-1], 1), dtype=q_bgrsd.dtype))
-    for rows, keys, near in _blocks(s, t, block, ahead, window):
+    for rows, keys, near in _blocks(q_bgrsd.shape[-2], k_bgtd.shape[-2], block, ahead, window):
         p = _scores(xp, q_bgrsd[..., rows, :], k_bgtd[..., keys, :], near, window)
         top = p.max(axis=-1, keepdims=True)
         p -= top
@@ -84,12 +83,10 @@ def attend_gradient(
 
     Probabilities come again from scores and `log` (FlashAttention, Dao et al. 2022, algorithm 4).
     """
-    s, t = q_bgrsd.shape[-2], k_bgtd.shape[-2]
-    ahead = t - s if ahead is None else ahead
     scale = 1.0 / math.sqrt(q_bgrsd.shape[-1])
     dq_bgrsd = xp.empty_like(q_bgrsd)
     half, delta_bgrs1 = q_bgrsd.dtype, (wide(dout_bgrsd) * wide(out_bgrsd)).sum(axis=-1, keepdims=True)
-    for rows, keys, near in _blocks(s, t, block, ahead, window):
+    for rows, keys, near in _blocks(q_bgrsd.shape[-2], k_bgtd.shape[-2], block, ahead, window):
         q, dout = q_bgrsd[..., rows, :], dout_bgrsd[..., rows, :]
         p = _scores(xp, q, k_bgtd[..., keys, :], near, window)
         p -= log_bgrs1[..., rows, :]

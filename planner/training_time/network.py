@@ -65,8 +65,8 @@ def with_bandwidth(cluster: Cluster, gbit_per_node: float) -> Cluster:
 
 def with_latency(cluster: Cluster, microseconds: float) -> Cluster:
     """The cluster with so long a step between neighbours on the network, all of its latencies in proportion."""
-    longer = microseconds * 1e-6 / cluster.network.latency_s
-    return replace(cluster, network=replace(cluster.network.later(longer), stretched=longer if longer > 1.0 else None))
+    link = cluster.network
+    return replace(cluster, network=link.stretched_by(microseconds * 1e-6 / link.latency_s))
 
 
 @dataclass(frozen=True, kw_only=True)
