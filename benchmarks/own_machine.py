@@ -8,9 +8,9 @@
 3. planner estimate: step time and memory of each configuration, before anything of it has run.
 4. Runs them (`own_training.py`: transformers' models, PyTorch's FSDP2, DDP, tensor plans and pipelines over gloo) in
    rounds, each configuration once a round, so that what changes on the machine in between touches all alike.
-5. Compares: the median of all timed steps with the prediction, the same with one run as anchor, the order of
-   configurations on as many processes, and PyTorch's own count of peak memory. The noise floor is each
-   configuration against itself: odd rounds beside even ones.
+5. Compares: the median of all timed steps with the prediction, the same with one run as anchor (`--anchor`'s update of
+   the probe's figures), the order of configurations on as many processes, and PyTorch's own count of peak memory. The
+   noise floor is each configuration against itself: odd rounds beside even ones.
 
 Every process has one thread and one processor: process r of n runs on processor r * cores // n. Where n exceeds the
 cores neighbours share one, in the probe as in the run. Everything done is kept in --work: a run that was killed goes
@@ -164,24 +164,40 @@ def predicted(folder: Path, profile: str | None, case: dict[str, Any]) -> dict[s
 
     profile: the folder that a probe was written to; None for the shipped one, whose bytes are the same.
     """
-    from transformers import AutoConfig
-
-    config, model = dict(case["config"]), folder / "config.json"
-    AutoConfig.for_model(config.pop("model_type"), **config).to_json_file(model)
-    options = {name: case[name] for name in ("pp", "dp", "tp", "zero", "schedule", "recompute", "micro_batch")}
-    if case["virtual_stages"] > 1:
-        options["virtual_stages"] = case["virtual_stages"]
-    options |= {
-        "seq_len": case["seq_len"], "global_batch": case["micro_batch"] * case["micro_batches"] * case["dp"],
-        "cluster": CLUSTER if profile is None else folder / profile / "clusters" / f"{CLUSTER}.toml",
-        "framework": FRAMEWORK if profile is None else folder / profile / "frameworks" / f"{FRAMEWORK}.toml",
-        "precision": "fp32", "attention": "flash2",
-    }  # fmt: skip
+    model, options = written_model(folder, case), layout_of(case)
+    options |= {"seq_len": case["seq_len"]} | profiles(folder, profile)
     given = [text for name, value in options.items() for text in (f"--{name.replace('_', '-')}", str(value))]
     norm = ["--no-sequence-parallel"] if case["tp"] > 1 else []  # as `tensor_parallel` cuts the models
     norm += [] if case["config"]["model_type"] == "gpt2" else ["--no-fused-norm"]
     record = json.loads(planner("estimate", str(model), *given, *norm, "--json"))
     return {"step_time_s": record["step_time_s"], "bytes": _tensor_bytes(record)} | {"parts": record["time_s"]}
+
+
+def written_model(folder: Path, case: dict[str, Any]) -> Path:
+    """A file of transformers' configuration of a case."""
+    from transformers import AutoConfig
+
+    config, path = dict(case["config"]), folder / "config.json"
+    AutoConfig.for_model(config.pop("model_type"), **config).to_json_file(path)
+    return path
+
+
+def layout_of(case: dict[str, Any]) -> dict[str, Any]:
+    """A case's layout by planner's names."""
+    names = ("pp", "dp", "tp", "zero", "schedule", "recompute", "micro_batch")
+    more = {"virtual_stages": case["virtual_stages"]} if case["virtual_stages"] > 1 else {}
+    batch = case["micro_batch"] * case["micro_batches"] * case["dp"]
+    return {name: case[name] for name in names} | more | {
+        "global_batch": batch, "precision": "fp32", "attention": "flash2"
+    }  # fmt: skip
+
+
+def profiles(folder: Path, profile: str | None) -> dict[str, str]:
+    """The cluster and the framework of a probe, or as shipped."""
+    own = {"cluster": ("clusters", CLUSTER), "framework": ("frameworks", FRAMEWORK)}
+    if profile is None:
+        return {kind: name for kind, (_, name) in own.items()}
+    return {kind: str(folder / profile / there / f"{name}.toml") for kind, (there, name) in own.items()}
 
 
 def _tensor_bytes(record: dict[str, Any]) -> float:
@@ -231,15 +247,34 @@ def relative_errors(work: dict[str, Any]) -> dict[str, dict[str, float]]:
     return out
 
 
-def anchored(rows: dict[str, dict[str, float]]) -> list[float]:
-    """Each step's error with one other run on as many processes known, whose ratio corrects it; every other in turn."""
-    ratio = {name: 1.0 + row["step_error"] for name, row in rows.items()}
-    return [
-        ratio[name] / ratio[other] - 1.0
-        for name in rows
-        for other in rows
-        if other != name and world_of(other) == world_of(name)
-    ]
+def slopes(folder: Path, profile: str, case: dict[str, Any]) -> list[float]:
+    """How the logarithm of a case's step follows those of each kind of time, by the probe's profiles."""
+    from planner.api.frameworks import layout_under
+    from planner.api.inputs import Cluster, Model, setup_of
+    from planner.calibration.anchor import layout_slopes
+
+    own, model = profiles(folder, profile), Model(written_model(folder, case), seq_len=case["seq_len"])
+    setup = setup_of(model, Cluster(own["cluster"]), own["framework"])
+    more = {"sequence_parallel": False} if case["tp"] > 1 else {}
+    more |= {} if case["config"]["model_type"] == "gpt2" else {"fused_norm": False}
+    return [float(x) for x in layout_slopes(setup, layout_under(setup, **layout_of(case), **more))[0]]
+
+
+def anchored(work: dict[str, Any], rows: dict[str, dict[str, float]]) -> list[float]:
+    """Each step's error with one other run on as many processes as anchor of the probe's figures; every other in turn.
+
+    The update is that of `--anchor`: each kind of time moves as far as the run and the figures' spread say.
+    """
+    import numpy as np
+
+    from planner.calibration.anchor import spread, update
+
+    of, out = {name: np.array(work["slopes"][name]) for name in rows}, []
+    for known in rows:
+        shift = update(of[known][None], -np.log([1.0 + rows[known]["step_error"]]), spread()).shift
+        others = [name for name in rows if name != known and world_of(name) == world_of(known)]
+        out += [(1.0 + rows[name]["step_error"]) * float(np.exp(of[name] @ shift)) - 1.0 for name in others]
+    return out
 
 
 def order(work: dict[str, Any], rows: dict[str, dict[str, float]]) -> tuple[int, int]:
@@ -269,7 +304,7 @@ def tables(work: dict[str, Any]) -> str:
         f"{len(rows)} configurations, seed {work['seed']}, {len(work['rounds'])} rounds, {work['machine']}.", "",
         "| of the step | median error | worst | bars |", "| --- | ---: | ---: | --- |",
         _line("time, from the probe alone", [r["step_error"] for r in have[0]], "10 %, 25 %"),
-        _line("time, with one run on as many processes as anchor", anchored(rows), "5 %, 15 %"),
+        _line("time, with one run on as many processes as anchor", anchored(work, rows), "5 %, 15 %"),
         _line("peak memory, as PyTorch counts it", [r["memory_error"] for r in have[1]], "all within 5 %"),
         _line("noise: odd rounds beside even ones", [r["noise"] for r in have[0] if "noise" in r], ""),
         "", f"Of {total} pairs that differ by 10 % or more, {right} ({right / max(total, 1):.0%}) are predicted in the "
@@ -340,6 +375,8 @@ def run(path: Path, given: argparse.Namespace) -> dict[str, Any]:
     for name, case in work["cases"].items():
         if name not in work["predicted"]:
             work["predicted"] |= {name: predicted(folder, f"probe-{world_of(name)}", case)}
+        if name not in work.setdefault("slopes", {}):
+            work["slopes"] |= {name: slopes(folder, f"probe-{world_of(name)}", case)}
     say("predicted")
     for cases in worlds.values():
         if set(cases) - set(work["peak_bytes"]):

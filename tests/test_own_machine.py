@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from planner.calibration.anchor import spread
+
+SLOPES = (0.5, 0.1, 0.2, 0.1, 0.1, 0.0)
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "own_machine.py"
 
 
@@ -47,6 +50,7 @@ def work(measured: dict[str, list[list[float]]], predicted: dict[str, float]) ->
         "seed": 1, "machine": "2 processors", "cases": dict.fromkeys(measured, case),
         "rounds": [{"seconds": {n: x[i] for n, x in measured.items() if i < len(x)}} for i in range(number)],
         "predicted": {n: {"step_time_s": s, "bytes": 105.0 * 2**20} for n, s in predicted.items()},
+        "slopes": {n: SLOPES for n in predicted},
         "peak_bytes": dict.fromkeys(measured, 100 * 2**20),
     }  # fmt: skip
 
@@ -61,8 +65,13 @@ def test_errors_anchors_order_and_noise_of_a_work_file(bench: ModuleType) -> Non
     assert rows["2-1"]["step_error"] == pytest.approx(0.2)
     assert rows["2-1"]["noise"] == pytest.approx(1.0 / 1.1 - 1.0)
     assert rows["2-2"]["memory_error"] == pytest.approx(0.05)
-    # With the other of two as anchor: both 20 % too slow, so none is left; half of it and all of it, so half and twice.
-    assert bench.anchored(rows) == pytest.approx([0.0, 0.0, -0.5, 1.0])
+    # With the other of two as anchor: both 20 % too slow, and as much of one error as is the figures', not the run's
+    # own, is taken from the other; so of half of it, and of none nothing.
+    told = [s**2 for s in SLOPES] @ spread().figures ** 2
+    share = told / (told + spread().noise ** 2)
+    assert bench.anchored(made, rows) == pytest.approx(
+        [1.2 ** (1.0 - share) - 1.0, 1.2 ** (1.0 - share) - 1.0, 2.0**share - 1.0, 0.5 - 1.0]
+    )
     # 4-1 beside 4-2 differs by less than 10 %; 4-1 is said to take less than 2-2, which is wrong.
     assert bench.order(made, rows) == (4, 5)
     text = bench.tables(made)
