@@ -50,7 +50,7 @@ def work(measured: dict[str, list[list[float]]], predicted: dict[str, float]) ->
         "seed": 1, "machine": "2 processors", "cases": dict.fromkeys(measured, case),
         "rounds": [{"seconds": {n: x[i] for n, x in measured.items() if i < len(x)}} for i in range(number)],
         "predicted": {n: {"step_time_s": s, "bytes": 105.0 * 2**20} for n, s in predicted.items()},
-        "slopes": {n: SLOPES for n in predicted},
+        "slopes": dict.fromkeys(predicted, SLOPES),
         "peak_bytes": dict.fromkeys(measured, 100 * 2**20),
     }  # fmt: skip
 
