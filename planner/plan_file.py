@@ -90,6 +90,9 @@ def read_plan(
     ran, stack = _name(record, "framework", path), framework_on(hardware, framework)
     if framework is None and stack.name != ran:
         stack = framework_on(hardware, _shipped(ran, "framework", path))
+    if framework is None and stack.own_file is None and (file := record.get("framework_file")):
+        of = one_line(str(file))
+        raise FileFormatError(f"{path}: field framework is {shown(ran)} of {of}; give that file with --framework")
     row = _row(chosen, path)
     check_fields(record, chosen, model, row, path)
     layouts = _layouts(row, hardware, path)

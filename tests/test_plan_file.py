@@ -88,6 +88,19 @@ def test_a_plan_of_one_s_own_cluster_file_isn_t_read_with_the_shipped_one_s_figu
     assert (again.cluster.own_file, again.framework.name) == (str(own), "stack")
 
 
+def test_a_plan_of_one_s_own_framework_file_isn_t_read_with_the_shipped_one_s_figures(tmp_path):
+    own = tmp_path / "megatron-lm.toml"
+    own.write_text('base = "megatron-lm"\nreserved_gib = 9\n')
+    setup = load_setup("gpt2", "dgx-a100-80gb", framework=str(own))
+    content = estimate_one(setup, dp=2, global_batch=2).to_dict()
+    assert (content["framework"], content["framework_file"]) == ("megatron-lm", str(own))
+    path = saved(tmp_path, content)
+    with pytest.raises(FileFormatError, match=f"field framework is 'megatron-lm' of {own}; give that file with"):
+        read_plan(path)
+    assert read_plan(path, framework=str(own)).setup.framework.reserved_bytes == 9 * 2**30
+    assert read_plan(path, framework="megatron-lm").setup.framework.own_file is None
+
+
 BAD = [
     ({"cluster": "../../etc/passwd"}, "cluster is '../../etc/passwd', a path; give it yourself with --cluster"),
     ({"framework": "/tmp/x.toml"}, "framework is '/tmp/x.toml', a path"),

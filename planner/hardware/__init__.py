@@ -35,7 +35,8 @@ def load_efficiency(name: str, *, beside: Path | None = None, changes: Changes |
 
 def load_framework(name: str, *, beside: Path | None = None, changes: Changes | None = None) -> Framework:
     """A framework profile by name or TOML path; raises as `load_efficiency`."""
-    return load_record(Framework, read_profile("frameworks", Framework, name, beside, changes)[0])
+    own = name if is_path(name) else None
+    return load_record(Framework, read_profile("frameworks", Framework, name, beside, changes)[0], own_file=own)
 
 
 def load_accelerator(name: str, *, beside: Path | None = None, changes: Changes | None = None) -> Accelerator:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from planner.hardware.declared import figure, setting, yes
@@ -343,4 +343,6 @@ class Framework:
         dict[str, dict[str, str]], "By GPU architecture, the figures that a fit to runs may move, each with a name: "
         "frameworks that say the same one share the figure. A base's don't count.", default={})
     sources: Mapping[str, str]
+    own_file: str | None = field(default=None, compare=False)
+    """The path of a file of one's own that it came from."""
 # fmt: on

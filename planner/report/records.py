@@ -45,6 +45,7 @@ def question_record(setup: Setup, gpus: int, global_batch: int | None = None) ->
         "cluster": cluster.name,
         **({"cluster_file": cluster.own_file} if cluster.own_file else {}),
         "framework": setup.framework.name,
+        **({"framework_file": setup.framework.own_file} if setup.framework.own_file else {}),
         "gpus": int(gpus),
         "memory_gib_per_gpu": cluster.accelerator.memory_bytes / GIB,
     } | ({} if global_batch is None else {"global_batch": global_batch})
