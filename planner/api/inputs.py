@@ -33,6 +33,7 @@ class SharedChoices(TypedDict, total=False):
     grad_reduce_dtype: str | None
     optimizer: str
     offload_fraction: float
+    offload_modules: str
     dispatcher: str | None
     expert_imbalance: float
     capacity_factor: float

@@ -9,6 +9,7 @@ from typing import Any
 
 from planner.choices.choice import Choice, Codec
 from planner.choices.enumerations import Attention, Dispatcher, GradDtype, OptimizerKind, Precision, Recompute, Split
+from planner.choices.offload import ALLOWED_MODULES, modules_text, read_modules
 from planner.choices.pipeline_layout import parse_pipeline_layout
 from planner.choices.training import ALLOWED, read_training, training_text
 
@@ -68,6 +69,9 @@ CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
            "gather.", "offloaded parameters", tie=19, axis=5, tried=(False,), risks=2),
     Choice("offload_layers", int, 0, "Layers of each virtual stage, its first ones, whose activations wait in host "
            "memory.", "offloaded", tie=18, axis=5, tried=(0,), least=0, of_layer=False, risks=2),
+    Choice("offload_modules", str, 0, "Modules of each layer whose inputs wait in host memory, as Megatron-Core names "
+           "them: core_attn+attn_proj, expert_fc1.", "offloaded modules", settled=False, shared=True, of_layer=False,
+           codec=Codec(read_modules, modules_text, ALLOWED_MODULES)),
     Choice("grad_dtype", GradDtype, GradDtype.FRAMEWORK, "The gradient that micro-batches add up in: "
            "fp32 (Megatron's) or bf16.",
            settled=False, shared=True, derived="the framework's own"),

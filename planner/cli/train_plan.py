@@ -160,6 +160,9 @@ def _task(model: Transformer, row: dict[str, Any], schedule: Schedule, pipe: Pip
         raise InputError(f"precision is {choices.precision!r}; allowed: {', '.join(PRECISIONS)}")
     if row["train"] != "full":
         raise LayoutError(f"train is {row['train']}; the trainer trains whole models: set train full in the plan")
+    if row["offload_modules"] != "none":
+        said = "the trainer moves whole layers (offload_layers): set offload_modules none in the plan"
+        raise LayoutError(f"offload_modules is {row['offload_modules']}; {said}")
     if model.num_experts and row["tp"] > 1 and row["etp"] > 1:
         raise LayoutError(f"etp is {row['etp']}; the trainer keeps experts whole: set etp 1 in the plan")
     order = schedule.order(pipe) if schedule.synchronous else schedule.steps_order(pipe, choices.steps)

@@ -9,7 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from planner.base.errors import LayoutError
+from planner.choices.offload import module_names, waits
 from planner.choices.pipeline_layout import pipeline_layout_text
 from planner.costs.case import Case
 from planner.costs.layer.expert_routing import dispatchers, takes_turns
@@ -36,6 +39,7 @@ class OnMegatronCore(Target):
 
     family = "megatron"
     optimizers = OPTIMIZERS
+    moves_modules = True
     runs = Fixed(schedule=SCHEDULES, never=NEVER)
 
     def only(self, fixed: Fixed) -> Fixed:
@@ -101,6 +105,8 @@ class Megatron(OnMegatronCore):
         lines = f"export CUDA_DEVICE_MAX_CONNECTIONS={number}\n" if number else ""
         if row["zero"] > 1:
             lines = "# Megatron FSDP wants more than one connection.\nunset CUDA_DEVICE_MAX_CONNECTIONS\n"
+        if job.layouts.offload_modules[0]:  # Transformer Engine 2.10 and newer would move weights too (arguments.py)
+            lines += "export NVTE_CPU_OFFLOAD_V1=1\n"
         parts = {
             "HEAD": "\n".join(comments(job.head)),
             "CONNECTIONS": lines,
@@ -179,7 +185,7 @@ def parallel_arguments(job: Job) -> Arguments:
     way, sizes = context_parts(row["cp"], row["ulysses"])
     tokens = row["sequence_parallel"] and row["tp"] > 1
     fsdp, muon = row["zero"] > 1, row["optimizer"] == "muon"  # Muon distributes its own states
-    dtype = MOMENTS.get(row["optimizer"])
+    dtype, waiting = MOMENTS.get(row["optimizer"]), module_names(int(job.layouts.offload_modules[0]))
     return chosen(
         (True, "--tensor-model-parallel-size", row["tp"]),
         (True, "--pipeline-model-parallel-size", row["pp"]),
@@ -208,6 +214,8 @@ def parallel_arguments(job: Job) -> Arguments:
         (fuses_routing(job), "--moe-router-fusion"),
         (row["capacity_factor"], "--moe-expert-capacity-factor", row["capacity_factor"]),
         (row["offload_layers"], "--cpu-offloading-num-layers", row["offload_layers"]),
+        (waiting, "--fine-grained-activation-offloading"),
+        (waiting, "--offload-modules", *waiting),
         (row["offload_optimizer"], "--optimizer-cpu-offload"),
         (row["offload_optimizer"], "--optimizer-offload-fraction", row["offload_fraction"]),
         (row["offload_optimizer"] or dtype, "--use-precision-aware-optimizer"),
@@ -229,6 +237,8 @@ def adapt_core(nearest: Nearest, named: Callable[[str], str]) -> None:
     if row["pp"] > 1 or row["recompute"] != "none":  # transformer_config.py's own rule
         reason = f"{named('cpu_offloading_num_layers')} excludes a pipeline and recomputation"
         nearest.change("offload_layers", 0, reason)
+    if np.any(waits(nearest.layouts.offload_modules, "attn_norm") | waits(nearest.layouts.offload_modules, "mlp_norm")):
+        nearest.change("cuda_graphs", False, f"norms in {named('offload_modules')} lie across a graph's ends")
     if not graphed(nearest.layouts)[0]:
         nearest.change("cuda_graphs", False, "layers recomputed whole or offloaded have none")
     if row["recompute"] == "selective" and nearest.setup.model.dropout:

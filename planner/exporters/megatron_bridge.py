@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
+from planner.choices.offload import module_names
 from planner.choices.training import TARGETS, adapter_rank, adapts, read_training
 from planner.exporters import megatron
 from planner.exporters.megatron_model import modules, recompute_method
@@ -59,6 +60,8 @@ class MegatronBridge(megatron.OnMegatronCore):
         ]
         if connections := megatron.connections(job):
             usage.append(f"Launch with CUDA_DEVICE_MAX_CONNECTIONS={connections}.")
+        if job.layouts.offload_modules[0]:
+            usage.append("Launch with NVTE_CPU_OFFLOAD_V1=1: else Transformer Engine moves weights too.")
         return "\n".join([
             *comments(job.head),
             "#",
@@ -243,7 +246,7 @@ def _adapters(train: str) -> Table:
 def _recompute(job: Job) -> Table:
     full, some = job.row["recompute"] == "full", modules(job.row["recompute"], job.model)
     method, layers = recompute_method(job.row)
-    moved = job.row["offload_layers"]
+    moved, waiting = job.row["offload_layers"], module_names(int(job.layouts.offload_modules[0]))
     return [
         (True, "model.recompute_granularity", quoted("full" if full else "selective") if full or some else None),
         (True, "model.recompute_method", quoted(method) if full else None),
@@ -253,4 +256,6 @@ def _recompute(job: Job) -> Table:
         (moved, "model.cpu_offloading_num_layers", moved),
         (moved, "model.cpu_offloading_activations", True),
         (moved, "model.cpu_offloading_weights", False),
+        (waiting, "model.fine_grained_activation_offloading", True),
+        (waiting, "model.offload_modules", f"[{', '.join(map(quoted, waiting))}]"),
     ]

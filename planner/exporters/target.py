@@ -185,6 +185,8 @@ class Target(ABC):
     """Whether its file builds on a recipe of the user's own."""
     offloads_parameters = False
     """Whether it can keep sharded parameters in host memory without the optimizer's state."""
+    moves_modules = False
+    """Whether it can keep what some modules of each layer need for their backward pass in host memory."""
     adapters: str | None = None
     """A note on adapters beside frozen weights, perhaps empty; None: the framework has no adapters."""
     runs = Fixed()
@@ -222,6 +224,8 @@ class Target(ABC):
         """Whether its file can ask for a value of a choice that all layouts of a search share."""
         if name == "optimizer":
             return _as_text(value) in self.optimizers
+        if name == "offload_modules":
+            return self.moves_modules or _as_text(value) in ("none", "0")
         return name != "grad_dtype" or self.chooses_gradients or _as_text(value) == "framework"
 
     def check_shared(self, choices: Iterable[tuple[str, Any]]) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 from planner.base.errors import InputError, LayoutError, one_line, shown
 from planner.base.units import GIB, format_bytes
 from planner.choices.choice import number, whole
+from planner.choices.offload import ALLOWED_MODULES, modules_text, read_modules
 from planner.exporters.megatron_model import modules
 from planner.hardware import Cluster, Framework
 from planner.imports.arguments import Arguments, read_arguments
@@ -134,8 +135,23 @@ def _choices(a: Arguments, profile: Setup, gpus: int, notes: list[str]) -> dict[
         "sequence_parallel": "sequence-parallel" in a and tp > 1, "offload_optimizer": "optimizer-cpu-offload" in a,
         "capacity_factor": a.real("moe-expert-capacity-factor", 0.0, 64) if profile.model.num_experts else 0.0,
         "offload_layers": a.number("cpu-offloading-num-layers", 0, least=0),
+        "offload_modules": _modules(a),
         "offload_fraction": a.real("optimizer-offload-fraction", 1.0, 1) if "optimizer-cpu-offload" in a else 1.0,
     }  # fmt: skip
+
+
+def _modules(a: Arguments) -> str:
+    """What waits in host memory of each layer; the fused group of experts' products keeps what both of its modules do.
+
+    Raises InputError if no module is named, or one that has no such name.
+    """
+    if "fine-grained-activation-offloading" not in a:
+        return "none"
+    a.text("offload-modules")
+    named = " ".join(a.words.get("offload-modules", [])).replace("fused_group_mlp", "expert_fc1 moe_act").split()
+    if not named:
+        raise InputError(f"--offload-modules is missing; allowed: {ALLOWED_MODULES.replace('+', ' ')}")
+    return modules_text(read_modules("+".join(named)))
 
 
 def _graphs(a: Arguments) -> bool:

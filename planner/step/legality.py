@@ -10,6 +10,7 @@ import numpy as np
 from planner.base.arrays import Bools
 from planner.base.errors import LayoutError
 from planner.choices.choice import value_text
+from planner.choices.offload import waits
 from planner.choices.pipeline_layout import PipelineLayout, parse_pipeline_layout
 from planner.choices.table import CHOICES, DEGREES
 from planner.choices.training import adapter_rank, adapts
@@ -250,6 +251,11 @@ def _numeric_rules(model: Transformer, cluster: Cluster, x: Layouts) -> Table:
         ("offload_layers excludes a split backward, sequence slices and recompute_layers",
          (x.offload_layers > 0)
          & (trait(x, "splits_backward") | (x.sequence_slices > 1) | (x.recompute_layers > 0))),
+        ("offload_modules excludes offload_layers, recompute full, a split backward and sequence slices",
+         (x.offload_modules > 0) & ((x.offload_layers > 0) | (x.recompute == Recompute.FULL)
+                                    | trait(x, "splits_backward") | (x.sequence_slices > 1))),
+        ("offload_modules expert_fc1 and moe_act need experts", (np.asarray(model.num_experts) == 0)
+         & (waits(x.offload_modules, "expert_fc1") | waits(x.offload_modules, "moe_act"))),
         ("a split backward (I and W) excludes full recomputation: what W keeps is more than it saves",
          trait(x, "splits_backward") & (x.recompute == Recompute.FULL)),
         ("layered and modular have one layer a virtual stage", trait(x, "one_layer_chunks")

@@ -172,9 +172,9 @@ def _with_head_and_modules(
 
 def _offload_layer_s(case: Case, held: Activations) -> Array | None:
     """Seconds in which a layer's activations of one micro-batch go to the host, or come back."""
-    if not np.any(case.layouts.offload_layers):
+    if not np.any(case.layouts.offload_layers) and not np.any(case.layouts.offload_modules):
         return None
-    return np.asarray(held.layer / case.cluster.host_link.reached_bytes_per_s + case.cluster.host_link.latency_s)
+    return np.asarray(held.moved / case.cluster.host_link.reached_bytes_per_s + case.cluster.host_link.latency_s)
 
 
 def _layer_not_recomputed(case: Case, one: OneLayer, cost: LayerCost, params: RankParameters) -> LayerTime | None:

@@ -94,6 +94,7 @@ class Remembered:
             "keys_values": 2 * self.tokens * keys * e if x.sequence_slices > 1 else 0.0,
             "weight_grad_share": self.held_for_weights() / a.saved[0],
             "whole": self.layer(a.plain, Recompute.NONE)[0] - kept if some else 0.0, "again": again if some else 0.0,
+            "moved": min(a.moved, kept) if x.offload_modules else kept,
         }  # fmt: skip
 
     def held_for_weights(self) -> float:
@@ -113,8 +114,9 @@ class Remembered:
         parameter, of_layer, fp8, summed = self.format_bytes()
         slack = 1 + f.fragmentation
         alone = at.layers - of_first(x.recompute_layers, at.layers, x.virtual_stages) if x.recompute_layers else 0
-        moved = of_first(x.offload_layers, at.layers, x.virtual_stages, 1)
-        freed = held["layer"] * (at.layers - moved) + held["whole"] * alone + at.first * held["embedding"]
+        number = at.layers if x.offload_modules else x.offload_layers  # modules are moved of all but the last
+        moved = of_first(number, at.layers, x.virtual_stages, 1)
+        freed = held["layer"] * at.layers - held["moved"] * moved + held["whole"] * alone + at.first * held["embedding"]
         gradient = 4.0
         if not self.fp32:
             gradient = self.summed_gradient()
@@ -123,7 +125,7 @@ class Remembered:
         gradient *= 1 - self.waiting_gradients()
         gradients = self.sharded(moves.dense, moves.experts, 2) * gradient * at.copies
         logits = at.last * held["logits"]
-        working = held["working"] - (held["again"] if alone else 0) + (held["layer"] if moved else 0)
+        working = held["working"] - (held["again"] if alone else 0) + (held["moved"] if moved else 0)
         working += held["layer"] if self.turns else 0
         buffers = (working + at.layers * held["keys_values"]) * slack
         whole = self.whole(own, moves, at, of_layer + fp8, parameter, summed)

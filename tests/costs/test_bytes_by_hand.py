@@ -493,6 +493,7 @@ def test_what_is_known_is_not_computed_again():
         weight_grad_share=none,
         whole=none,
         again=none,
+        moved=none,
     )
     m = memory(more={"held": nothing})
     assert [float(x[0]) for x in (m.activations_bytes, m.logits_bytes, m.buffers_bytes)] == [0.0, 0.0, 0.0]

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from planner.choices.enumerations import GradDtype, OptimizerKind
+from planner.choices.offload import read_modules
 from planner.choices.training import read_training
 from planner.costs.adapters import held_for_weights, trained
 from planner.costs.layer.matmul_shapes import common_products, expert_products
+from planner.costs.memory.moved_modules import moved_module_bytes
 from planner.costs.memory.rank import activations, rank_memory
 from planner.costs.memory.saved_activations import saved_bytes, score_gradient_bytes
 from planner.layouts import Attention, Layouts, Precision, Recompute
@@ -51,6 +53,7 @@ def drawn_layout(rng):
         "zero": pick(0, 1, 2, 3), "dp_replicate": pick(1, 1, *(n for n in (2, 4) if dp % n == 0)),
         "sequence_parallel": pick(False, True), "recompute": recompute, "attention": pick(*Attention),
         "recompute_layers": pick(0, 1, 2) if recompute == Recompute.FULL else 0, "offload_layers": pick(0, 0, 1, 2),
+        "offload_modules": 0 if recompute == Recompute.FULL else pick(0, 0, read_modules("core_attn+moe_act")),
         "precision": pick(*Precision), "expert_imbalance": pick(1.0, 1.5), "capacity_factor": pick(0.0, 0.0, 1.25),
         "optimizer": pick(*OptimizerKind), "grad_dtype": pick(0, *GradDtype), "grad_reduce_dtype": pick(0, *GradDtype),
         "train": pick(0, 0, 0, read_training("lora:8")), "offload_optimizer": pick(False, True),
@@ -94,11 +97,12 @@ def test_a_rank_holds_what_its_sentences_say(model):
             held_for_weights(of),
             (common_products(of), expert_products(of)),
         )
+        moved = moved_module_bytes(of)
         for i, (row, rank) in enumerate(zip(rows, ranks, strict=True)):
             micro_batches = row["global_batch"] // row["dp"] // row["micro_batch"]
             asked = SimpleNamespace(
                 **{name: tuple(float(at(x, i, n)) for x in both) for name, both in tensors.items()},
-                scores=float(at(scores, i, n)), adapters=float(at(adapters, i, n)),
+                scores=float(at(scores, i, n)), moved=float(at(moved, i, n)), adapters=float(at(adapters, i, n)),
                 common=products_at(shapes[0], i, n), routed=products_at(shapes[1], i, n),
             )  # fmt: skip
             x = SimpleNamespace(**row, micro_batches=micro_batches)

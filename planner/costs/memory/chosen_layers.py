@@ -30,7 +30,8 @@ def offloaded_layers(layouts: Layouts, layers: Any, stages: Any) -> Array:
     """Number of a rank's layers whose activations wait in host memory.
 
     A virtual stage keeps the activations of its last layer, which are needed at once (as Megatron-LM's
-    --cpu-offloading-num-layers does), and has room for one more layer's on their way.
+    --cpu-offloading-num-layers does), and has room for one more layer's on their way. Modules are moved of every other
+    layer (Megatron-Core keeps the last group of each).
     """
-    some = layouts.offload_layers
+    some = np.where(layouts.offload_modules > 0, np.inf, layouts.offload_layers)
     return first_layers(some, layers, stages, excluding_last=1) if some.any() else np.zeros(1)

@@ -32,6 +32,7 @@ from planner.costs.memory.framework_buffers import (
     own_buffers_bytes,
 )
 from planner.costs.memory.freed_in_turn import gradients_in_turn, peaks_in_turn, summed_end_bytes
+from planner.costs.memory.moved_modules import moved_module_bytes
 from planner.costs.memory.saved_activations import saved_bytes, score_gradient_bytes, weight_grad_share
 from planner.costs.memory.whole_layers import whole_bytes
 from planner.costs.parameters import RankParameters, state_parameters
@@ -77,6 +78,7 @@ class Activations:
     weight_grad_share: bytes that a split backward keeps until the weight gradient, over `layer`.
     whole: bytes that a layer without recomputation keeps beyond `layer`. 0 where all layers are alike.
     again: the part of `working` that recomputation makes again. 0 where all layers are alike.
+    moved: bytes of `layer` that wait in host memory, of a layer that is offloaded.
     """
 
     layer: Array
@@ -89,6 +91,7 @@ class Activations:
     weight_grad_share: Array
     whole: Array
     again: Array
+    moved: Array
 
 
 def kept_bytes_of_layer(case: Case) -> tuple[Array, Array]:
@@ -148,6 +151,7 @@ def activations(case: Case) -> Activations:
         weight_grad_share=weight_grad_share(case),
         whole=whole,
         again=repeated,
+        moved=np.where(layouts.offload_modules > 0, np.minimum(moved_module_bytes(case), kept), kept),
     )
 
 
@@ -183,7 +187,7 @@ def rank_memory(
     own = case.ranks.rank(layers, first, last, modules, dense)
     alone = layers_not_recomputed(layouts, layers, layouts.virtual_stages)
     moved = offloaded_layers(layouts, layers, layouts.virtual_stages)
-    freed = held.layer * (layers - moved) + held.whole * alone + first * held.embedding
+    freed = held.layer * layers - held.moved * moved + held.whole * alone + first * held.embedding
     kept = in_flight * (freed + modules * held.modules)
     slack = 1.0 + framework.fragmentation
     moves = trained(case, own)
@@ -221,7 +225,7 @@ def _working_bytes(case: Case, held: Activations, alone: Any, moved: Any) -> Arr
     (Megatron-Core, pipeline_parallel/schedules.py and models/common/model_chunk_schedule_plan.py).
     """
     # By the time that a layer is made again, those behind it that were kept are freed.
-    one = held.working - np.where(alone > 0, held.again, 0.0) + np.where(moved > 0, held.layer, 0.0)
+    one = held.working - np.where(alone > 0, held.again, 0.0) + np.where(moved > 0, held.moved, 0.0)
     return np.asarray(one + takes_turns(case) * held.layer)
 
 

@@ -128,6 +128,16 @@ def _beside_frozen(case: Case, tensors: LayerTensors) -> LayerTensors:
     return replace(tensors, **{name: np.where(still, kept[name], getattr(tensors, name)) for name in kept})
 
 
+def kept_tensors(case: Case) -> LayerTensors:
+    """A layer's tensors as its framework keeps them: beside frozen matrices fewer, and clamped in one kernel."""
+    tensors = layer_tensors(case)
+    if np.any(frozen(case)):
+        tensors = _beside_frozen(case, tensors)
+    if case.framework.fused_experts:  # one kernel clamps as it goes
+        tensors = replace(tensors, clamped=np.zeros_like(tensors.clamped))
+    return tensors
+
+
 def saved_bytes(case: Case) -> tuple[Array, Array]:
     """Bytes that one layer keeps until its backward pass, and the transient extra while one layer recomputes.
 
@@ -138,11 +148,7 @@ def saved_bytes(case: Case) -> tuple[Array, Array]:
     """
     layouts = case.layouts
     core = mix.shares(case.model).attention * attention_core_bytes(case)
-    tensors = layer_tensors(case)
-    if np.any(frozen(case)):
-        tensors = _beside_frozen(case, tensors)
-    if case.framework.fused_experts:  # one kernel clamps as it goes
-        tensors = replace(tensors, clamped=np.zeros_like(tensors.clamped))
+    tensors = kept_tensors(case)
     layer = tensors.total_bytes - (0.0 if case.framework.kept_expert_outputs else tensors.expert_outputs)
     shared = case.token_shares
     boundary = case.local_tokens * case.model.hidden * case.device.element_bytes / shared

@@ -270,7 +270,7 @@ def finish(x: PreparedStep, timeline: Timeline) -> StepSimulation:
     chunks = x.loads.chunks
     whole = layers_not_recomputed(costs.case.layouts, chunks.layers, 1.0)
     moved = offloaded_layers(costs.case.layouts, chunks.layers, 1.0)
-    stays = (chunks.layers - moved) * held.layer[0]
+    stays = chunks.layers * held.layer[0] - moved * held.moved[0]
     stage_bytes = (stays + whole * held.whole[0] + chunks.modules * held.modules[0]) * slack
     stage_bytes[0] += held.embedding[0] * slack / (1 if costs.shared_head is None else x.pipe.p)
     loss = held.loss[0] * (schedule.losses_wait and costs.case.framework.freed_in_turn)  # of one it is in the logits

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from planner.choices.offload import read_modules
 from planner.choices.training import read_training
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Dispatcher, GradDtype, Layouts, OptimizerKind, Recompute
@@ -39,6 +40,8 @@ WAYS = [
     (DENSE, {"offload_layers": 2, "recompute": Recompute.SELECTIVE, "dp": 2}),
     (SPARSE, {"dp": 4, "ep": 4, "expert_imbalance": 2.0, "capacity_factor": 1.5}),
     (SPARSE, {"offload_layers": 7, "dp": 4, "ep": 4}),
+    (DENSE, {"offload_modules": read_modules("core_attn+attn_proj+mlp_norm"), "tp": 4}),
+    (SPARSE, {"offload_modules": read_modules("core_attn+expert_fc1+moe_act"), "dp": 4, "ep": 4}),
     (DENSE, {"dp": 2, "grad_dtype": GradDtype.BF16, "optimizer": OptimizerKind.ADAM_8BIT}),
     (DENSE, {"dp": 4, "tp": 2, "sequence_parallel": True, "train": read_training("lora:16")}),
     (SPARSE, {"dp": 4, "ep": 4, "train": read_training("lora:16:qkv+fc1")}),
