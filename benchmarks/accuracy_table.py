@@ -21,8 +21,11 @@ GPUS = {
     "volta": "V100", "ada": "RTX A6000", "cdna2": "MI250X", "cdna3": "MI300X, MI325X", "cdna4": "MI355X",
 }  # fmt: skip
 BELIEVE = {
-    ("ampere", False): "within 5 % with Megatron-LM or FSDP; 10 % with DeepSpeed's ZeRO-3, though one publication took "
-    "1.4 times as long",
+    (
+        "ampere",
+        False,
+    ): "within 5 % with Megatron-LM or FSDP; 10 % with DeepSpeed's ZeRO-3, though two publications took "
+    "1.4 to 2.8 times as long",
     (
         "hopper",
         False,
@@ -32,7 +35,7 @@ BELIEVE = {
     ("blackwell", False): "within 10 %; torchtitan within 15 %; 1.5 times as long on B200 of limited power",
     ("blackwell-ultra", False): "within 10 %",
     ("volta", False): "within 20 %",
-    ("ada", False): "one run, predicted too fast: expect 1.2 times as long",
+    ("ada", False): "five runs, all predicted too fast: expect 1.1 times as long",
     ("cdna2", False): "one publication: within 10 %",
     ("cdna3", False): "torchtitan and Primus within 20 %; fp8 by software of 2024: 1.2 to 1.9 times as long",
     ("cdna4", False): "Primus and NeMo within 15 %; Megatron-LM with dropout: expect 1.1 to 1.4 times as long",
