@@ -152,6 +152,7 @@ def _task(model: Transformer, row: dict[str, Any], schedule: Schedule, pipe: Pip
     """The plan's layout and schedule on a model that this machine can train."""
     import numpy as np
 
+    from planner.choices.offload import module_names, read_modules
     from planner.layouts import Recompute, choice
     from planner.trainer.scaled import scaled_model
     from planner.trainer.task import Task, check_model
@@ -160,9 +161,6 @@ def _task(model: Transformer, row: dict[str, Any], schedule: Schedule, pipe: Pip
         raise InputError(f"precision is {choices.precision!r}; allowed: {', '.join(PRECISIONS)}")
     if row["train"] != "full":
         raise LayoutError(f"train is {row['train']}; the trainer trains whole models: set train full in the plan")
-    if row["offload_modules"] != "none":
-        said = "the trainer moves whole layers (offload_layers): set offload_modules none in the plan"
-        raise LayoutError(f"offload_modules is {row['offload_modules']}; {said}")
     if model.num_experts and row["tp"] > 1 and row["etp"] > 1:
         raise LayoutError(f"etp is {row['etp']}; the trainer keeps experts whole: set etp 1 in the plan")
     order = schedule.order(pipe) if schedule.synchronous else schedule.steps_order(pipe, choices.steps)
@@ -185,6 +183,7 @@ def _task(model: Transformer, row: dict[str, Any], schedule: Schedule, pipe: Pip
         capacity_factor=row["capacity_factor"],
         offload_parameters=row["offload_parameters"],
         offload_layers=row["offload_layers"],
+        offload_modules=tuple(module_names(read_modules(row["offload_modules"]))),
         offload_fraction=row["offload_fraction"] if row["offload_optimizer"] else 0.0,
     )  # fmt: skip
 

@@ -133,7 +133,8 @@ class Executor:
     def _check_slices(self) -> None:
         split = len(self.bounds) > 2 or any(op.kind == "I" for op in self.row)
         if split and any(stage.moved for stage in self.stages):
-            raise LayoutError("offload_layers excludes sequence slices and a split backward pass; allowed: 0")
+            named = "offload_modules" if any(stage.modules for stage in self.stages) else "offload_layers"
+            raise LayoutError(f"{named} excludes sequence slices and a split backward pass; allowed: none")
         region = self.setting.region
         parts = [(b - a) // self.setting.context.size for a, b in zip(self.bounds, self.bounds[1:], strict=False)]
         if region.split_tokens and any(n % region.size for n in parts):

@@ -15,6 +15,7 @@ from planner.trainer.embedding_head import Embedding, Head
 from planner.trainer.experts import SparseBlock
 from planner.trainer.host_arena import HostArena
 from planner.trainer.layer import Layer, Setting, SliceOf
+from planner.trainer.moved_parts import Moved, joined, parted
 from planner.trainer.parallel_block import ParallelBlock
 from planner.trainer.parameters import Unit, Views
 from planner.trainer.store import Store
@@ -29,11 +30,13 @@ def split_evenly(num_layers: int, num_stages: int) -> list[int]:
 class Stage:
     """Layers that run together; the first stage of the model has the embedding, the last the head.
 
-    moved: the places of those whose activations wait in host memory, last first.
+    moved: the places of those whose activations wait in host memory, last first; modules: those of what modules alone,
+    by Megatron-Core's names; none means all.
     """
 
     layers: tuple[Layer, ...]
     moved: tuple[int, ...] = ()
+    modules: tuple[str, ...] = ()
 
     @property
     def units(self) -> list[Unit]:
@@ -47,12 +50,28 @@ class Stage:
         saved: list[Any] = []
         for i, layer in enumerate(self.layers):
             x_bsh, kept = layer.forward(_parameters(store, layer), x_bsh, part)
-            saved.append(arena.leave((kept, part.keys_values.pop(layer.index, None))) if i in self.moved else kept)
+            saved.append(self._sent(kept, layer, part, arena) if i in self.moved else kept)
             del kept
             if not keep:
                 store.release(layer.units)
         arena.settle()
         return x_bsh, saved
+
+    def _sent(self, kept: Any, layer: Layer, part: SliceOf, arena: HostArena) -> Moved:
+        """What a layer kept, or of it what its modules did, on its way to the host."""
+        keys_values = part.keys_values.pop(layer.index, None)
+        if not self.modules:
+            return Moved(None, arena.leave((kept, keys_values)))
+        stays, here, sent = parted(kept, keys_values, self.modules)
+        part.keys_values |= {} if here is None else {layer.index: here}
+        return Moved(stays, arena.leave(sent))
+
+    def _back(self, moved: Moved, layer: Layer, part: SliceOf, arena: HostArena) -> Any:
+        """The same, when it is back."""
+        came = arena.back(moved.away)
+        kept, keys_values = joined(moved.stays, came) if self.modules else came
+        part.keys_values |= {} if keys_values is None else {layer.index: keys_values}
+        return kept
 
     def input_gradient(
         self, store: Store, dy_bsh: Array, saved: list[Any], part: SliceOf, keep: bool
@@ -75,15 +94,14 @@ class Stage:
         the next as each layer is done.
         """
         coming = iter(self.moved)
-        room = max((saved[i].size_bytes for i in self.moved), default=0)
+        room = max((saved[i].away.size_bytes for i in self.moved), default=0)
         arena.live(0, 0, room)
         for i, layer in reversed(list(enumerate(self.layers))):
             if (next_one := next(coming, None)) is not None:
-                arena.come(saved[next_one])
+                arena.come(saved[next_one].away)
             kept = saved.pop()
             if i in self.moved:
-                kept, keys_values = arena.back(kept)
-                part.keys_values |= {} if keys_values is None else {layer.index: keys_values}
+                kept = self._back(kept, layer, part, arena)
             dy_bsh, waiting = layer.input_gradient(_parameters(store, layer), dy_bsh, kept, part)
             add_gradients(store, layer.units, waiting, keep)
             if not keep:
@@ -118,13 +136,13 @@ def _block(setting: Setting, index: int) -> Layer:
 
 def make_stages(
     setting: Setting, layers_per_stage: Sequence[int], recompute_layers: int = 0, offload_layers: int = 0,
-    shared_ends: bool = False,
+    shared_ends: bool = False, offload_modules: tuple[str, ...] = (),
 ) -> list[Stage]:  # fmt: skip
     """The whole model as stages of so many layers each.
 
     recompute_layers: the first ones of each stage that are recomputed as the setting says, the others not; 0 all.
     offload_layers: the first ones of each stage, but for its last, whose activations wait in host memory.
-    shared_ends: the tables are all pipeline ranks'.
+    shared_ends: the tables are all pipeline ranks'. offload_modules: those of each layer but a stage's last that do.
 
     Raises LayoutError if the counts don't add up to the model's layers.
     """
@@ -141,5 +159,6 @@ def make_stages(
     out = []
     for n, layers in zip(layers_per_stage, stages, strict=True):
         first = int(isinstance(layers[0], Embedding)) if layers else 0
-        out.append(Stage(tuple(layers), tuple(reversed(range(first, first + min(offload_layers, max(n - 1, 0)))))))
+        number = max(n - 1, 0) if offload_modules else min(offload_layers, max(n - 1, 0))
+        out.append(Stage(tuple(layers), tuple(reversed(range(first, first + number))), offload_modules))
     return out

@@ -30,7 +30,7 @@ class Task:
     the loss. layer_at_a_time: of the schedule; sharded parameters are then gathered once for micro-batches in a row.
     offload_fraction: of the optimizer's state, kept and updated in host memory. offload_parameters: sharded ones wait
     there too, beside all of the state. offload_layers: of each stage, its first ones but for its last, whose
-    activations wait there.
+    activations wait there; offload_modules: of all but its last, the modules whose own do.
     """
 
     model: Transformer
@@ -61,6 +61,7 @@ class Task:
     offload_fraction: float = 0.0
     offload_parameters: bool = False
     offload_layers: int = 0
+    offload_modules: tuple[str, ...] = ()
 
     @property
     def pp(self) -> int:
@@ -131,6 +132,10 @@ def _states(task: Task) -> Rules:
     layers, fraction, copies = task.offload_layers, task.offload_fraction, task.dp_replicate
     yield task.zero not in (0, 1, 2, 3), f"zero is {task.zero}; allowed: 0, 1, 2 or 3"
     yield layers < 0, f"offload_layers is {layers}; allowed: a whole number from 0"
+    yield (
+        bool(task.offload_modules) and (layers > 0 or task.recompute == Recompute.FULL),
+        f"offload_modules is {'+'.join(task.offload_modules)}; the trainer needs offload_layers 0, recompute not full",
+    )
     yield not 0.0 <= fraction <= 1.0, f"offload_fraction is {fraction}; allowed: a number from 0 to 1"
     yield (
         task.offload_parameters and (task.zero < 3 or fraction < 1.0),

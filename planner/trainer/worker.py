@@ -82,6 +82,7 @@ class Worker:
             task.recompute_layers,
             task.offload_layers,
             shares_ends(task.rows),
+            task.offload_modules,
         )
         units, holders = _units_here(task, self.mesh, stages)
         self.store = Store(
