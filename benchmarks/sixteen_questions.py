@@ -13,8 +13,8 @@ import tempfile
 from pathlib import Path
 
 from planner import recommend
+from planner.exporters.nearest import Nearest
 from planner.exporters.plan_export import get_target
-from planner.exporters.target import Nearest
 from planner.plan_file import read_plan
 from planner.report.tables import chance_text, layout_text
 

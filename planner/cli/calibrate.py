@@ -149,7 +149,8 @@ def _probe_to_profiles(
     from tempfile import TemporaryDirectory
 
     from planner.api.probed import probe_changes
-    from planner.calibration.probe import probe_profiles, probe_record, probed_figures, read_probe
+    from planner.calibration.probe import probe_profiles, probe_record, probed_figures
+    from planner.calibration.probe_file import read_probe
     from planner.calibration.profile_files import check_folder, write_profiles
     from planner.hardware import load_cluster, load_framework
     from planner.search.request import default_precision

@@ -25,7 +25,7 @@ def command(
     """
     from planner.base.errors import InputError, shown
     from planner.base.files import check_writable, write_text
-    from planner.calibration.probe import probe_script
+    from planner.calibration.probe_file import probe_script
 
     if output is not None and run is None:
         raise InputError(f"--output is {output}; allowed: with --run")

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Bools
-from planner.exporters.target import Job, Nearest, Target, comments, launch_shape, quoted
+from planner.exporters.file_text import comments, quoted
+from planner.exporters.nearest import Job, Nearest
+from planner.exporters.target import Target, launch_shape
 from planner.layouts import Layouts, Recompute
 from planner.search import Fixed
 

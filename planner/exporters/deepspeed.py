@@ -11,7 +11,8 @@ import numpy as np
 
 from planner.base.arrays import Bools
 from planner.base.errors import one_line
-from planner.exporters.target import OPTIMIZERS, Job, Nearest, Target, gradient_formats
+from planner.exporters.nearest import Job, Nearest, gradient_formats
+from planner.exporters.target import OPTIMIZERS, Target
 from planner.layouts import GradDtype, Layouts, OptimizerKind, Precision
 from planner.search import Fixed
 

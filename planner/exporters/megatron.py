@@ -19,9 +19,11 @@ from planner.costs.layer.expert_routing import dispatchers, takes_turns
 from planner.costs.layer.host_launches import graphed
 from planner.costs.shapes import has_dropout, is_latent
 from planner.exporters import megatron_limits, megatron_model
+from planner.exporters.file_text import comments
 from planner.exporters.megatron_model import Arguments, chosen, model_arguments, model_notes, modules, recompute_method
 from planner.exporters.megatron_optimizer import MOMENTS, NEVER, adapt_optimizer, optimizer_name
-from planner.exporters.target import OPTIMIZERS, Job, Nearest, Target, allowed, comments, launch_shape, stage_layers
+from planner.exporters.nearest import Job, Nearest
+from planner.exporters.target import OPTIMIZERS, Target, allowed, launch_shape, stage_layers
 from planner.layouts import Dispatcher
 from planner.models import Transformer
 from planner.search import Fixed, default_attention

@@ -11,9 +11,11 @@ from typing import Any
 from planner.choices.offload import module_names
 from planner.choices.training import TARGETS, adapter_rank, adapts, read_training
 from planner.exporters import megatron
+from planner.exporters.file_text import comments, quoted
 from planner.exporters.megatron_model import modules, recompute_method
 from planner.exporters.megatron_optimizer import MOMENTS, optimizer_name
-from planner.exporters.target import MODELS, Job, Nearest, comments, quoted
+from planner.exporters.nearest import Job, Nearest
+from planner.exporters.target import MODELS
 from planner.models import Transformer, load_model, with_seq_len
 
 RECIPES: dict[str, tuple[str, str]] = MODELS["megatron-bridge"]

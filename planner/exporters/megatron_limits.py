@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from planner.costs.shapes import is_latent
-from planner.exporters.target import Nearest
+from planner.exporters.nearest import Nearest
 from planner.layouts import Layouts
 from planner.models import Transformer
 from planner.search import Fixed

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from planner.exporters.target import Nearest
+from planner.exporters.nearest import Nearest
 from planner.layouts import OptimizerKind
 from planner.search.request import Broken
 

@@ -15,7 +15,8 @@ from planner.exporters.accelerate import Accelerate
 from planner.exporters.deepspeed import DeepSpeed
 from planner.exporters.megatron import Megatron
 from planner.exporters.megatron_bridge import MegatronBridge
-from planner.exporters.target import Job, Nearest, Target
+from planner.exporters.nearest import Job, Nearest
+from planner.exporters.target import Target
 from planner.exporters.torchtitan import Torchtitan
 from planner.exporters.torchtitan_toml import TorchtitanToml
 from planner.layouts import Layouts

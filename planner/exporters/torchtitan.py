@@ -13,8 +13,10 @@ import numpy as np
 
 from planner.base.arrays import Bools
 from planner.base.errors import LayoutError, OutputError
+from planner.exporters.file_text import comments, identifier
+from planner.exporters.nearest import Job, Nearest
 from planner.exporters.schedule_csv import schedule_csv
-from planner.exporters.target import Job, Nearest, Target, allowed, comments, identifier, stage_layers, under
+from planner.exporters.target import Target, allowed, stage_layers, under
 from planner.exporters.torchtitan_models import BY_SIZES, attention_backend, registered, sizes_of
 from planner.layouts import Layouts, Recompute
 from planner.models import Transformer

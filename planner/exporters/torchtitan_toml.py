@@ -2,7 +2,9 @@
 
 from planner.base.errors import LayoutError
 from planner.exporters import torchtitan
-from planner.exporters.target import Job, Nearest, Target, comments, quoted
+from planner.exporters.file_text import comments, quoted
+from planner.exporters.nearest import Job, Nearest
+from planner.exporters.target import Target
 from planner.exporters.torchtitan import Torchtitan
 from planner.exporters.torchtitan_models import registered
 from planner.models import Transformer

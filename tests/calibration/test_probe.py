@@ -21,11 +21,10 @@ from planner.calibration.probe import (
     grouped_share,
     hidden_share,
     probe_profiles,
-    probe_script,
     probed_figures,
-    read_probe,
     slow_ranks,
 )  # fmt: skip
+from planner.calibration.probe_file import probe_script, read_probe
 from planner.cli.calibrate import _probe_view
 from planner.costs.kernels.attention import FLASH_BLOCK
 from planner.costs.kernels.device import Device, matmul_s
