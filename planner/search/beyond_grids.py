@@ -1,5 +1,6 @@
 """Layouts that the grids of a search lack, tried on its best by simulation: under schedules whose closed form takes
-long; with recomputation, or activations in host memory, of as few layers as fit, where all recompute."""
+long; with virtual stages filled by cost, where even ones are listed; with recomputation, or activations in host memory,
+of as few layers as fit, where all recompute."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,15 +8,17 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array
-from planner.layouts import Layouts, Recompute
+from planner.layouts import Layouts, Recompute, Split
 from planner.schedules import SCHEDULES
 from planner.search.compare import with_schedule
 from planner.search.pick import first_of_each, kinds
 from planner.search.request import Request
+from planner.search.space import allows, by_cost, fillable
 from planner.setup import Setup
 from planner.step.estimate import Estimate, estimate, least_step_s, totals
 from planner.step.given_stages import filled_one_by_one
 from planner.step.legality import legal
+from planner.step.pipelines import trait
 from planner.step.timeline.many import simulate_all
 from planner.step.timeline.timed import timed_estimate
 
@@ -23,6 +26,7 @@ MOST_OPERATIONS = 12_000  # of one layout: about 50 ms to simulate
 MOST_PIPELINES = 2
 WORTH_IT = 0.002  # a smaller gain is within what the timeline leaves out
 FULL = Recompute.FULL
+MOST_EVEN = 16  # whose virtual stages are filled by cost instead
 MOST_FULL = 64  # that recompute all layers: of many virtual stages few have layers to leave alone
 MOST_SIMULATED = 2
 
@@ -65,6 +69,33 @@ def _hopeful(setup: Setup, candidates: list[Layouts], best_s: float) -> list[tup
         return []
     found = zip(hopeful, *simulate_all(setup, table.take(hopeful)), strict=True)
     return [(candidates[i], float(step_time_s), float(peak_bytes)) for i, step_time_s, peak_bytes in found]
+
+
+def try_filled(setup: Setup, request: Request, result: Estimate, order: Any) -> list[Estimate]:
+    """Estimates of some more layouts with virtual stages filled by cost, faster than the best, of each tp, pp, cp, ep
+    and schedule the fastest.
+
+    order: fitting layouts, best first. All numbers of virtual stages are tried in the fastest that have even ones, of
+    pipelines for which the grids have no others.
+    """
+    x, model = result.layouts, setup.model
+    looped = trait(x, "looped_placement") & trait(x, "has_ends") & ~trait(x, "one_layer_chunks")
+    even = (x.virtual_stages > 1) & (x.layer_split == Split.EVEN) & (x.recompute_layers == 0) & looped
+    some = [i for i in order[even[order]] if not by_cost(model, int(x.pp[i]))][:MOST_EVEN]
+    chunks = [fillable(model, int(x.pp[i])) for i in some]
+    if not any(chunks):
+        return []
+    table = x.take(np.repeat(some, [len(each) for each in chunks]))
+    changes: dict[str, Any] = {
+        "virtual_stages": np.concatenate(chunks).astype(np.int64), "layer_split": np.full(len(table), Split.BALANCED)
+    }  # fmt: skip
+    table = replace(table, **changes)
+    table = table.take(legal(model, setup.cluster, table) & allows(request.fixed, table))
+    if not len(table):
+        return []
+    sums = totals(setup, table)
+    seconds = np.where(sums.memory_bytes <= setup.cluster.accelerator.usable_bytes, sums.step_time_s, np.inf)
+    return _faster(setup, (table, seconds), float(result.step_time_s[order[0]]) * (1.0 - WORTH_IT))
 
 
 def try_some_layers(

@@ -11,7 +11,7 @@ from planner.base.arrays import Ints
 from planner.base.errors import LayoutError, UnknownNameError
 from planner.base.pareto import pareto_front
 from planner.layouts import Attention, Layouts, Precision
-from planner.search.beyond_grids import WORTH_IT, try_others, try_some_layers
+from planner.search.beyond_grids import WORTH_IT, try_filled, try_others, try_some_layers
 from planner.search.finalists import refine
 from planner.search.found import Recommendation, known
 from planner.search.grids import Grid
@@ -149,7 +149,8 @@ def best_of(setup: Setup, request: Request, reach_s: float = np.inf, among: Iter
 def _simulate_finalists(setup: Setup, request: Request, closed: Estimate, top: int, plainest: bool) -> list[Estimate]:
     """The finalists, the best of them simulated; then a few layouts that a search's grids don't have.
 
-    These are one under another schedule, and some with full recomputation, or offload, of some layers alone.
+    These are one under another schedule, some with virtual stages filled by cost, and some with full recomputation, or
+    offload, of some layers alone.
     """
     order = _ranked(closed, "time")
     kind = kinds(closed.layouts) if plainest else None
@@ -160,6 +161,7 @@ def _simulate_finalists(setup: Setup, request: Request, closed: Estimate, top: i
         more = try_others(setup, out[0], order, request.fixed.allow_async)
         out += [] if more is None else [more]
     slower = OTHER_KINDS if plainest else -WORTH_IT
+    out += try_filled(setup, request, out[0], order)
     return out + try_some_layers(setup, request, Estimate.concatenate(out), order, slower)
 
 

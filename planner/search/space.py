@@ -13,6 +13,7 @@ from planner.choices.table import AXES, CHOICES, NUMERICS, SETTLED
 from planner.hardware import Cluster
 from planner.layouts import Attention, Dispatcher, Layouts, Recompute, Split
 from planner.models import Transformer
+from planner.models.counts import head_in_layers
 from planner.schedules import SCHEDULES, Schedule, get_schedule
 from planner.search.conflicts import no_layout
 from planner.search.grids import A_NODE_EACH, CHUNK, Axes, Degrees, Family, Grid, GridAxis, Run, Searched, grids
@@ -23,6 +24,7 @@ ORDER = sorted((name for name, choice in CHOICES.items() if choice.tie), key=lam
 """Columns by which layouts that are equally good are told apart, first the one that counts most."""
 SHARDING = ("zero", "dp_replicate")
 LEAST_SLICE = 1024  # tokens: shorter sequence slices make products too small to be worth listing
+MOST_HEAD = 0.3  # of a rank's layers: a head of more leaves its rank too much of even stages
 FEW = 1024  # layouts of a chunk where one legal layout is enough
 
 
@@ -110,16 +112,26 @@ def by_last(model: Transformer, pp: int) -> list[int]:
 
 
 def by_cost(model: Transformer, pp: int) -> list[int]:
+    """Virtual stages, two or more, to fill by cost, that can't share the layers evenly.
+
+    None where ranks can have even chunks of two layers or more, and the head is no more than `MOST_HEAD` of a rank's
+    layers: those lose about 1 % to filled ones, which would be a third of a search. Filled ones are then tried on the
+    best of them (`planner.search.beyond_grids.try_filled`).
+    """
+    layers = model.num_layers
+    even = layers % pp == 0 and len(divisors(layers // pp)) > 2
+    small = head_in_layers(model) <= MOST_HEAD * layers / pp
+    return [] if even and small else [v for v in fillable(model, pp) if layers % (pp * v)]
+
+
+def fillable(model: Transformer, pp: int) -> list[int]:
     """Virtual stages, two or more, to fill by cost: the fewest for each number of layers that one may have at most.
 
-    Embedding and each head count as a layer. None where ranks can have even chunks of two layers or more: those lose
-    about 1 % to filled ones, which would be a third of a search.
+    Embedding and each head count as a layer.
     """
     layers, items = model.num_layers, model.num_layers + 1 + model.output_heads
-    if layers % pp == 0 and len(divisors(layers // pp)) > 2:
-        return []
     fewest = {-(-items // (pp * most)) for most in range(1, layers // pp + 1)} if pp > 1 else set()
-    return sorted(v for v in fewest if v > 1 and pp * v <= layers and layers % (pp * v))
+    return sorted(v for v in fewest if v > 1 and pp * v <= layers)
 
 
 def _modes(model: Transformer, schedule: Schedule, request: Request) -> list[Recompute]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import planner
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision
 from planner.models import load_model
@@ -160,3 +161,23 @@ def test_layouts_that_are_listed_once_count_once_among_those_that_are_run(plaine
     setup = Setup(load_model("gpt2"), cluster, load_framework(cluster.framework))
     recommend(setup, fixed=Fixed(pp=(2,), schedule=("1f1b",)), plainest=plainest, **ASKED)
     assert seen == [True if plainest else None]
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "batch", "gain"), [("gpt-oss-120b", 128, 512, 0.05), ("llama3-70b", 1024, 256, 0.02)]
+)
+def test_virtual_stages_filled_by_cost_are_found_where_ranks_can_have_even_ones(name, gpus, batch, gain):
+    """GPT-OSS's head is of four layers, so grids list them; of the 70B they are tried on the best even ones."""
+    best = planner.recommend(name, "dgx-h100", gpus=gpus, batch=batch).best
+    layout = best.layout
+    assert layout["layer_split"] == "balanced"
+    assert layout["virtual_stages"] > 1
+    assert load_model(name).num_layers % layout["pp"] == 0
+    even = planner.recommend(name, "dgx-h100", gpus=gpus, batch=batch, pp=layout["pp"], layer_split="even").best
+    assert best.step_time_s < (1.0 - gain) * even.step_time_s
+
+
+@pytest.mark.parametrize("settled", [{"layer_split": "even"}, {"exclude": ["layer_split=balanced"]}])
+def test_virtual_stages_are_not_filled_where_the_user_has_ruled_it_out(settled):
+    plan = planner.recommend("llama3-70b", "dgx-h100", gpus=1024, batch=256, **settled)
+    assert {plan.best.layout["layer_split"], plan.to_dict()["fastest"]["layout"]["layer_split"]} == {"even"}
