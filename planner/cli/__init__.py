@@ -195,8 +195,11 @@ def _typed(names: Sequence[str]) -> str | None:
 
 
 def _by_option(message: str, commands: Sequence[str]) -> str:
-    """A fault with the option that was typed in place of the field that it begins with; others as they are typed."""
-    if len(commands) != 1:
+    """A fault with the option that was typed in place of the field that it begins with; others as they are typed.
+
+    What a file says, whose name the fault begins with, stays as it is written there.
+    """
+    if len(commands) != 1 or re.match(r"[^'=]+\.\w+: ", message):
         return message
     line: Any = typer.main.get_command(application(tuple(commands)))
     options = {one.name: one.opts for one in line.commands[commands[0]].params}

@@ -13,7 +13,7 @@ from planner.cli.choices import advises
 @advises
 def command(
     model: o.Model,
-    groups: Annotated[Path, typer.Argument(help=r"A TOML file with \[\[groups]], each a cluster and its gpus.")],
+    groups: Annotated[Path, typer.Argument(help="A TOML file with [[groups]], each a cluster and its gpus.")],
     size: o.StepBatch,
     *,
     framework: o.FrameworkName = None,

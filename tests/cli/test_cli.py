@@ -177,6 +177,16 @@ def test_help_imports_nothing_heavy():
     assert done.stdout.strip().splitlines()[-1] == "[]"
 
 
+def test_what_a_file_says_is_named_as_it_stands_there(tmp_path):
+    (path := tmp_path / "own.toml").write_text('base = "dgx-h100"\nnics_per_node = 0\n')
+    done = planner("time", "llama3-8b", str(path), "64")
+    assert (done.returncode, "own.toml: field nics_per_node is 0; allowed: " in done.stderr) == (2, True), done.stderr
+
+
+def test_help_of_mixed_names_the_table_as_a_file_has_it():
+    assert "with [[groups]], each a cluster" in " ".join(planner("mixed", "--help").stdout.split())
+
+
 def test_readme_shows_what_validate_prints():
     """The README's table is today's output, to a rounding."""
     text = (ROOT / "README.md").read_text()
