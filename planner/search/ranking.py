@@ -10,6 +10,7 @@ import numpy as np
 from planner.base.arrays import Ints
 from planner.base.errors import LayoutError, UnknownNameError
 from planner.base.pareto import pareto_front
+from planner.base.units import format_bytes
 from planner.layouts import Attention, Layouts, Precision
 from planner.search.beyond_grids import WORTH_IT, try_filled, try_others, try_some_layers
 from planner.search.finalists import refine
@@ -142,8 +143,17 @@ def best_of(setup: Setup, request: Request, reach_s: float = np.inf, among: Iter
     """
     found = recommend(setup, **request.question, top=1, reach_s=reach_s, among=among)
     if not len(found.best):
-        raise LayoutError(f"no layout of {setup.model.name} on gpus {request.gpus} fits in memory; give more GPUs")
+        raise nothing_fits(setup, found, request.gpus)
     return found.chosen
+
+
+def nothing_fits(setup: Setup, found: Recommendation, gpus: int) -> LayoutError:
+    """That no layout fits, and how much the least needs of what it may take."""
+    needed, room = (format_bytes(x) for x in (found.estimate.memory_bytes.min(), found.estimate.usable_bytes))
+    return LayoutError(
+        f"no layout of {setup.model.name} on gpus {gpus} fits in memory: the least needs {needed} per GPU, of {room} "
+        "that it may take; give more GPUs"
+    )
 
 
 def _simulate_finalists(setup: Setup, request: Request, closed: Estimate, top: int, plainest: bool) -> list[Estimate]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.errors import InputError, LayoutError
-from planner.base.units import DAY, HOUR, format_bytes
+from planner.base.units import DAY, HOUR
 from planner.choices.choice import whole
 from planner.scaling.batch import samples_factor
 from planner.scaling.drawn import drawn_wall_s, elastic_wall_s
@@ -15,6 +15,7 @@ from planner.scaling.goodput import waiting_share
 from planner.scaling.loss import loss_at
 from planner.scaling.training import TrainingTime
 from planner.search import Recommendation, recommend
+from planner.search.ranking import nothing_fits
 from planner.search.request import Request
 from planner.training_time.goal import Goal
 from planner.training_time.training import TrainingCase
@@ -171,11 +172,7 @@ def _plan_of(
         )
     found = recommend(setup, **request.sized(gpus, batch).question, top=1, plainest=True)
     if not len(found.best):
-        needed, room = (format_bytes(x) for x in (found.estimate.memory_bytes.min(), found.estimate.usable_bytes))
-        raise LayoutError(
-            f"no layout of {model.name} on gpus {gpus} fits in memory: the least needs {needed} per GPU, of {room} "
-            "that it may take; give more GPUs"
-        )
+        raise nothing_fits(setup, found, gpus)
     best = int(found.best[0])
     step = found.estimate.step_time_s[best]
     run, over, tokens = run_of(case, step, gpus=gpus, batch=batch, exact_tokens=exact_tokens)

@@ -274,7 +274,8 @@ def test_bad_files_are_one_clear_line(tmp_path, text, error, says):
 def test_what_fits_nowhere_is_said(tmp_path):
     path = file_of(tmp_path / "small.toml", ("dgx-h100", 8), ("dgx-a100-80gb", 8))
     with pytest.raises(
-        LayoutError, match="trains on none of the groups; on the last: no layout of gpt3-175b on gpus 8 fits in memory"
+        LayoutError,
+        match="on the last: no layout of gpt3-175b on gpus 8 fits in memory: the least needs",
     ):
         training_on_groups("gpt3-175b", path, batch=8)
 
