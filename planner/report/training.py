@@ -164,7 +164,7 @@ def _failure_lines(plan: TrainingPlan) -> list[str]:
         of = "" if room is None else f" of {format_bytes(room)}{', more than there is' * (kept > room)}"
         where = "a neighbour has it" if storage.host_copies == 2 and nodes > 1 else "it is in storage"
         lines.append(f"  {where} {format_seconds(behind)} later; a node's checkpoints take {format_bytes(kept)}{of}")
-    if known.repair_s:
+    if known.repair_s and math.isfinite(plan.days):
         lines.append(
             f"  it waits for a node {float(run.waiting_share[0]):.2%} of the time; spare nodes with which it takes the "
             f"fewest GPU-hours: {plan.cheapest_spares:,} (--spare-nodes)"
@@ -209,7 +209,7 @@ def time_view(plan: TrainingPlan, factors: Factors = None, fewer: TrainingPlan |
         ("  money", "unknown: give --price" if math.isnan(plan.cost_usd) else f"{plan.cost_usd:,.0f} USD"),
         ("  energy", f"{few_digits(energy)} MWh"),
     )
-    lines += [plain_table("", "", numbers=(1,), rows=rows), ""]
+    lines += [plain_table("", "", numbers=(1,), rows=rows if math.isfinite(plan.days) else rows[:5]), ""]
     lines += _failure_lines(plan)
     lines += [
         f"  batch {plan.batch:,} sequence{'s' * (plan.batch != 1)} of {model.seq_len:,} tokens, {plan.batch_origin}; "

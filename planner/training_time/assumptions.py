@@ -33,6 +33,7 @@ class AssumptionTable:
     whole: Annotated[bool, optional({"type": "bool"}, False)]
     off: Annotated[bool, optional({"type": "bool"}, False)]  # nothing uses it unless it is given
     beside: Annotated[str | None, optional({"type": "str"})]  # nothing uses it unless that one is given
+    beside_value: Annotated[float | None, optional({"type": "float"})]  # and is this, not only above 0
     source: Text
 
 
@@ -130,13 +131,15 @@ def assume(cluster: Cluster, given: Mapping[str, float | None] | None = None) ->
             said = f"{own:g}" if number else shown(own)
             allowed = f"{'whole, ' * entry.whole}{entry.low:g} to {entry.high:g} {entry.unit} ({name})"
             raise InputError(f"{entry.option} is {said}; allowed: {allowed}")
-        if own and entry.beside and not given.get(entry.beside):
-            raise InputError(f"{entry.option} is {own:g}, which needs {_shipped()[entry.beside].option} above 0")
+        due, other = entry.beside_value, given.get(entry.beside or "")
+        alone = entry.beside is not None and (other != due if due else not other)
+        if own and entry.beside and alone:
+            needs = f"{_shipped()[entry.beside].option} {f'{due:g}' if due else 'above 0'}"
+            raise InputError(f"{entry.option} is {own:g}, which needs {needs}")
         value = own if own is not None else profile.get(name, entry.value)
         source = "given" if own is not None else cluster.sources.get(name, entry.source)
         if value is None:
             source = f"not in the profile: give {entry.option}"
-        off = entry.off or bool(entry.beside and not given.get(entry.beside))
-        used = own is not None or not off
+        used = own is not None or not (entry.off or alone)
         figures[name] = Assumption(value=value, unit=entry.unit, source=source, option=entry.option, used=used)
     return Assumptions(figures=figures, gpus_per_node=cluster.gpus_per_node)

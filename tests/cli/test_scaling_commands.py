@@ -63,6 +63,8 @@ def test_time_says_that_a_job_of_failures_alone_never_ends():
     done = planner(*TIME, "--tokens", "1e11", "--batch", "512", "--mtbf-hours", "1", "--restart-minutes", "10")
     never = "Training on 100B tokens never ends: failures leave less than a thousandth of the time to train"
     assert never in " ".join(done.stdout.split()), done.stderr
+    assert "inf" not in done.stdout.split()
+    assert "GPU-hours" not in done.stdout
     seldom = planner(*TIME, "--tokens", "1e11", "--batch", "512", "--mtbf-hours", "10", "--restart-minutes", "10")
     assert "Training on 100B tokens takes " in seldom.stdout
 
@@ -260,6 +262,10 @@ BAD = [
     ([*TIME, "--spare-nodes", "inf", "--repair-hours", "1"], "--spare-nodes is inf; allowed: whole, 0 to 1000 "),
     ([*TIME, "--spare-nodes", "2"], "--spare-nodes is 2, which needs --repair-hours above 0"),
     ([*TIME, "--copy-gbyte-per-s", "50"], "--copy-gbyte-per-s is 50, which needs --host-copies above 0"),
+    (
+        [*TIME, "--host-copies", "1", "--neighbour-gbyte-per-s", "5"],
+        "--neighbour-gbyte-per-s is 5, which needs --host-copies 2",
+    ),
     ([*TIME, "--straggler-slows", "0.1"], "--straggler-slows is 0.1, which needs --straggler-hours above 0"),
     ([*TIME, "--repair-hours", "-1"], "--repair-hours is -1; allowed: 0 to 100000 hours"),
     ([*TIME, "--price", "-1"], "--price is -1; allowed: 0 to 1e+06 USD per GPU-hour (price_usd_per_hour)"),
