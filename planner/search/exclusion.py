@@ -5,7 +5,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from planner.base.errors import InputError, shown
+from planner.base.errors import InputError, UnknownNameError, shown
 from planner.choices.choice import number, switch
 from planner.choices.table import CHOICES, SETTLED, called
 from planner.schedules import SCHEDULES
@@ -49,7 +49,12 @@ def _without_one(fixed: Fixed, text: str) -> Fixed:
         return _with(fixed, text, name, fixed.among(name, [choice.default]))
     if choice.kind is not str:
         one: Any = switch(value) if choice.kind is bool else number(value) if choice.kind is int else value
-        return replace(fixed, excluded=(*fixed.excluded, (name, int(choice.coded(one)))))
+        try:
+            return replace(fixed, excluded=(*fixed.excluded, (name, int(choice.coded(one)))))
+        except UnknownNameError:
+            raise
+        except InputError:
+            raise InputError(f"exclude is {shown(text)}; allowed of {choice.typed}: {choice.allowed}") from None
     known = fixed.schedule or default_schedules(fixed.allow_async)
     left = [schedule for schedule in known if not fnmatchcase(schedule, value)]
     if not any(fnmatchcase(schedule, value) for schedule in SCHEDULES):

@@ -79,10 +79,14 @@ def test_a_schedule_that_is_not_searched_may_be_left_out_too():
         ("schedule=abc", Fixed(), "exclude is 'schedule=abc'; the schedules are"),
         ("schedule=*", Fixed(), "exclude is 'schedule=\\*'; it leaves no schedule to choose"),
         ("cp", Fixed(cp=(2,)), "exclude is 'cp'; it leaves no cp to choose"),
-        ("tp=" + "9" * 5000, Fixed(), "tp is '999"),
-        ("tp=", Fixed(), "tp is ''; allowed: a whole number"),
-        ("tp=x", Fixed(), "tp is 'x'; allowed: a whole number"),
-        ("sequence_parallel=maybe", Fixed(), "sequence_parallel is 'maybe'; allowed: on or off"),
+        ("tp=" + "9" * 5000, Fixed(), "exclude is 'tp=999"),
+        ("tp=", Fixed(), "exclude is 'tp='; allowed of tp: a whole number"),
+        ("tp=x", Fixed(), "exclude is 'tp=x'; allowed of tp: a whole number"),
+        (
+            "sequence_parallel=maybe",
+            Fixed(),
+            "exclude is 'sequence_parallel=maybe'; allowed of sequence-parallel: true",
+        ),
     ],
 )
 def test_a_text_that_excludes_nothing_or_all_is_refused(text, fixed, says):
