@@ -209,6 +209,13 @@ class Cluster:
     sources: Mapping[str, str]
     framework_figures: Mapping[str, float] = field(default_factory=dict)
     own_file: str | None = field(default=None, compare=False)
+    traffic_shares: Mapping[str, float] = field(default_factory=dict)
+    """What each kind of traffic gets of the network's bandwidth, where links differ (`planner.search.placed`)."""
+
+    def of_traffic(self, kind: str) -> Cluster:
+        """The cluster whose network is as fast as it is for one kind of traffic: a group's name, or pipeline."""
+        share = self.traffic_shares.get(kind, 1.0)
+        return self if share == 1.0 else replace(self, network=self.network.faster(share))
 
     @property
     def nvlink_gpus(self) -> int:

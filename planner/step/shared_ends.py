@@ -76,7 +76,7 @@ def shared_ends(
         module_backward_s=ends.module_backward_s,
     )
     group = place(
-        case.cluster, case.layouts.pp, case.layouts.tp * case.layouts.cp * case.layouts.dp,
+        case.cluster.of_traffic("pipeline"), case.layouts.pp, case.layouts.tp * case.layouts.cp * case.layouts.dp,
         node_ranks(case.cluster, case.layouts.gpus), case.layouts.gpus,
     )  # fmt: skip
     spread = all_gather_s(group, hidden / case.token_shares)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from tests.calibration.test_probe import made
 from tests.fuzz.kind import Kind
 
@@ -36,6 +38,9 @@ def more_kinds(model: str, launch: str, plan: dict[str, object], runs: list[list
         Kind(name="plan.json", examples=(plan,),
              commands=("compare @plan.json @plan.json --cluster dgx-a100-80gb",
                        "compare @plan.json @plan.json --cluster dgx-a100-80gb --json")),
+        Kind(name="gbit.csv", examples=([["-", "1400"], ["900", "-"]],), beside={"place.json": _on_two_nodes(plan)},
+             commands=("place @place.json --bandwidth @gbit.csv", "place @place.json --bandwidth @gbit.csv --json",
+                       "place @place.json --bandwidth @gbit.csv --write @out.txt --slots")),
         Kind(name="model.toml", examples=(model,), slow=True,
              commands=("compare @model.toml --cluster dgx-a100-80gb --dp 2 --global-batch 8",
                        f"fewest @model.toml {small} --max-gpus 4 --tokens 1e9 --batch-tokens 2048",
@@ -43,3 +48,9 @@ def more_kinds(model: str, launch: str, plan: dict[str, object], runs: list[list
                        f"network @model.toml {small} --gpus 16 --global-batch 16 --json",
                        f"sites @model.toml {small} --sites 2x2 --gbit 1 --global-batch 16 --tokens 1e9 --json")),
     )  # fmt: skip
+
+
+def _on_two_nodes(plan: dict[str, object]) -> str:
+    layout = plan["layout"]
+    assert isinstance(layout, dict)
+    return json.dumps(plan | {"gpus": 16, "layout": layout | {"dp": 8}})

@@ -38,6 +38,7 @@ SOUND = {
     "validate": "@runs.csv",
     "sites": f"{SMALL.replace('--gpus 4 ', '')} --sites 2x2 --gbit 1 --global-batch 16 --tokens 1e9",
     "mixed": "gpt2 @mixed.toml --global-batch 8",
+    "place": "@place.json --bandwidth @gbit.csv",
     "check": "@launch.sh --cluster selene --gpus 16",
     "observe": "@run.log",
     "laws": "gpt2",

@@ -204,11 +204,17 @@ def groups(cluster: Cluster, layouts: Layouts, names: Sequence[str] = OF_LAYERS 
     Where sharded states are replicated, a data group is one copy's ranks, neighbours; `replica` and `expert_replica`
     are the ranks of the same part in all copies.
     """
+    spans, each = ranks_and_stride(layouts), node_ranks(cluster, layouts.gpus)
+    return {name: place(cluster.of_traffic(name), *spans[name], each, layouts.gpus) for name in names}
+
+
+def ranks_and_stride(layouts: Layouts) -> dict[str, tuple[Any, Any]]:
+    """Members of each group, and how many ranks apart they are."""
     tp, cp, dp, copies = layouts.tp, layouts.cp, layouts.dp, layouts.dp_replicate
     ring, inner = np.maximum(cp // layouts.ulysses, 1), layouts.inner_ring
-    expert, each = layouts.etp * layouts.ep, node_ranks(cluster, layouts.gpus)
+    expert = layouts.etp * layouts.ep
     of_expert = np.maximum(tp * dp * cp // (expert * copies), 1)
-    ranks_and_stride = {
+    return {
         "tensor": (tp, np.ones_like(tp)),
         "ulysses": (layouts.ulysses, tp),
         "context": (ring, tp * layouts.ulysses),
@@ -220,7 +226,6 @@ def groups(cluster: Cluster, layouts: Layouts, names: Sequence[str] = OF_LAYERS 
         "expert_data": (of_expert, expert),
         "expert_replica": (copies, expert * of_expert),
     }
-    return {name: place(cluster, *ranks_and_stride[name], each, layouts.gpus) for name in names}
 
 
 def all_gather_s(group: Group, size_bytes: Any) -> Array:
@@ -331,7 +336,7 @@ def hop(cluster: Cluster, layouts: Layouts) -> Hop:
     The ranks of a stage that lie on a node send at once, each through one NIC at most, or its share of them; those of a
     pod through its links to the next, where a stage or more fills it.
     """
-    stride = layouts.tp * layouts.cp * layouts.dp
+    cluster, stride = cluster.of_traffic("pipeline"), layouts.tp * layouts.cp * layouts.dp
     node, nics = node_ranks(cluster, layouts.gpus), cluster.nics_per_node
     crosses = stride * layouts.pp > node
     share = np.maximum(np.minimum(nics / np.minimum(stride, node), 1.0), nics / cluster.gpus_per_node)
