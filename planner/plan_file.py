@@ -119,13 +119,13 @@ def _chosen(record: dict[str, Any], number: int, path: Path) -> dict[str, Any]:
     best, where = record.get("best"), ""
     if best is None and number == 1:
         chosen: Any = record
-    elif best is not None and not isinstance(best, list):
-        raise FileFormatError(f"{path}: field best is {shown(best)}; allowed: a list of layouts")
+    elif best is not None and not (isinstance(best, list) and best):
+        raise FileFormatError(f"{path}: field best is {shown(best)}; allowed: a list of one layout or more")
     elif best is not None and 1 <= number <= len(best):
         chosen, where = best[number - 1], f"best.{number - 1}."
     else:
         count = 1 if best is None else len(best)
-        raise FileFormatError(f"{path}: has {count} layouts, not a number {number}; allowed: one that it has")
+        raise FileFormatError(f"number is {number}; allowed: 1 to {count}, the layouts of {path}")
     if not isinstance(chosen, dict) or not isinstance(chosen.get("layout"), dict):
         there = chosen.get("layout") if isinstance(chosen, dict) else None
         fault = "is missing" if there is None else f"is {shown(there)}"

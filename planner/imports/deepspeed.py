@@ -220,12 +220,11 @@ def _batch(config: Fields, dp: int, tp: int, filled: Mapping[str, Any], notes: l
             f"{keys[0]} counts each of tp {tp} ranks as a replica, without an mpu: a step has {batch} sequences"
         )
     batch = batch or micro * (steps or 1) * dp
-    micro = micro or batch // (dp * (steps or 1))
+    given, micro = micro, micro or batch // (dp * (steps or 1))
     if micro < 1 or batch % (micro * dp) or (steps and batch != micro * steps * dp):
-        shown_steps = "" if not steps else f" * {keys[2]} {steps}"
-        raise LayoutError(
-            f"{config.path}: {keys[0]} {batch} isn't {keys[1]} {micro}{shown_steps} * {dp} data-parallel replicas"
-        )
+        due = f"{f'{keys[2]} {steps} * ' if steps else ''}{dp} data-parallel replicas"
+        wrong = f"{batch} isn't {keys[1]} {micro} * {due}" if given else f"is {batch}; allowed: a multiple of {due}"
+        raise LayoutError(f"{config.path}: {keys[0]} {wrong}")
     return batch, micro
 
 

@@ -39,7 +39,9 @@ def torchtitan_run(path: Path, profile: Setup, *, gpus: int, attention: str | No
     shard, beside = config.number("parallelism.data_parallel_shard_degree", -1, least=-1), copies * tp * cp * pp
     dp = copies * (whole("gpus", gpus) // beside if shard < 0 else shard)
     if dp * tp * cp * pp != gpus:
-        raise LayoutError(f"{path}: data_parallel_shard_degree {dp // copies} * the rest's {beside} isn't {gpus} GPUs")
+        left = f"degrees but the shards' make {beside} ranks; allowed: a divisor of {gpus} GPUs"
+        given = f"data_parallel_shard_degree {shard} * the rest's {beside} isn't {gpus} GPUs"
+        raise LayoutError(f"{path}: {left if shard < 0 else given}")
     theirs = config.one_of("parallelism.pipeline_parallel_schedule", NATIVE.values(), NATIVE["1f1b"])
     schedule = get_schedule(next(name for name in NATIVE if NATIVE[name] == theirs) if pp > 1 else "1f1b")
     stages, notes = _stages(config, int(profile.model.num_layers), pp, schedule.chunks or 2), list[str]()

@@ -87,7 +87,7 @@ def test_what_is_searched_for_a_framework_keeps_its_schedule(framework, tmp_path
         (["--to", "deepspeeed"], "nearest: deepspeed"),
         (["--to", "accelerate"], "pp 4: Accelerate has no pipeline; recommend with --framework accelerate"),
         (["--to", "megatron", "-o", "/nowhere/x.sh"], "no folder /nowhere"),
-        (["--to", "megatron", "--number", "99"], "not a number 99"),
+        (["--to", "megatron", "--number", "99"], "--number is 99; allowed: 1 to "),
         (["--to", "torchtitan", "-o", "x.py", "--base", "import os"], "--base is 'import os'"),
         (["--to", "megatron", "--cluster", "dgx"], "unknown cluster"),
         (["--to", "deepspeed", "--base", "a.b:c"], "base is 'a.b:c'; allowed: none for deepspeed"),

@@ -84,10 +84,10 @@ def test_why_and_timeline_and_arguments(server):
         ('{"a": ' * 5000, "ds_config.json: not valid JSON: its lists or objects are nested too deeply"),
         ("[model]\n[training", "torchtitan.toml: not valid TOML: "),
         ("[parallelism]\ntensor_parallel_degree = 3",
-         "torchtitan.toml: data_parallel_shard_degree 5 * the rest's 3 isn't 16 GPUs"),
+         "torchtitan.toml: degrees but the shards' make 3 ranks; allowed: a divisor of 16 GPUs"),
         ('  [parallelism]  # ours\r\nfsdp_reshard_after_forward = "no"\r\n',
          "torchtitan.toml: field parallelism.fsdp_reshard_after_forward is 'no'; allowed: default, always, never"),
-        ('{"train_batch_size": 100}', "ds_config.json: train_batch_size 100 isn't train_micro_batch_size_per_gpu 6"),
+        ('{"train_batch_size": 100}', "ds_config.json: train_batch_size is 100; allowed: a multiple of 16 "),
     ],
 )  # fmt: skip
 def test_a_wrong_configuration_names_the_users_field(server, text, said):
