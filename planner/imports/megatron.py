@@ -73,7 +73,10 @@ def megatron_run(
     layouts = one_layout(cluster, **row)
     stages = run_stages(a, int(shape.num_layers), row["pp"], row["virtual_stages"])
     layouts = layouts if stages is None else split_so(profile, layouts, stages)
-    check_legal(shape, cluster, layouts)
+    try:
+        check_legal(shape, cluster, layouts)
+    except LayoutError as error:  # what was misspelt may be why
+        raise LayoutError("; ".join((str(error), *_unread(a)[1]))) from None
     if OVERLAP in a:
         check_overlap(a, row, int(shape.num_mtp_layers))
     changes, switches = _turned_off(a, framework, layouts.row(0))

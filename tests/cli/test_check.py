@@ -98,6 +98,13 @@ def test_what_was_not_understood_is_said_as_estimate_says_it(repository):
     assert check(repository).exit_code == 0  # unknown, but like nothing that planner reads
 
 
+def test_a_layout_that_is_illegal_names_the_misspelt_argument_too(repository):
+    repository.write_text(f"{SCRIPT.format(micro=7).strip()} --context-parallel-siz 2\n")
+    fault = str(check(repository).exception)
+    assert fault.startswith("illegal layout: ")
+    assert fault.endswith("; --context-parallel-siz is unknown: did you mean --context-parallel-size?")
+
+
 @pytest.mark.parametrize("revision", ["nowhere", "-x", "HEAD:elsewhere", "HEAD~1"])
 def test_a_revision_without_the_file_is_named(repository, revision):
     done = check(repository, f"--against={revision}")
