@@ -80,8 +80,11 @@ def training_on_sites(
     ways = site_ways(case)
     best = best_way(ways)
     if best is None:
-        form = f"{setup.model.name} trains in no way on {case.sites.text} (16x2: 16 sites of 2)"
-        raise LayoutError(f"{form}; {ways[0].name}: {ways[0].none}")
+        n, each = len(sites), sites[0]
+        other = f" ({each}x{n}: {each} sites of {n})" if len(set(sites)) == 1 else ""
+        raise LayoutError(
+            f"{setup.model.name} trains in no way on {case.sites.text}{other}; {ways[0].name}: {ways[0].none}"
+        )
     record = sites_record(
         case, ways, best=best.name, loss_nats=goal.target.loss, busy=BUSY,
         extrapolations=[

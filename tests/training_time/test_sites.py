@@ -238,6 +238,10 @@ def test_where_no_way_is_there_and_an_unknown_law_are_one_line_too():
         match=r"trains in no way on 2 sites of 16 GPUs \(16x2: 16 sites of 2\); one site alone: .* tp must divide",
     ):
         training_on_sites(SETUP, GOAL, {}, **ASKED, tp=[64])
+    with pytest.raises(LayoutError, match=r"on 2 sites of 8 GPUs \(8x2: 8 sites of 2\); one site alone: "):
+        training_on_sites(SETUP, GOAL, {}, **(ASKED | {"sites": [8, 8]}), tp=[64])
+    with pytest.raises(LayoutError, match="on sites of 8, 16 GPUs; one site alone: "):
+        training_on_sites(SETUP, GOAL, {}, **(ASKED | {"sites": [8, 16], "batch": 384}), tp=[64])
     with pytest.raises(UnknownNameError, match="law of replicas"):
         training_on_sites(SETUP, GOAL, {}, **(ASKED | {"replica_law": "none"}))
 
