@@ -112,12 +112,12 @@ def try_some_layers(
     """
     fixed = request.fixed
     whole_only = filled_one_by_one(result.layouts)  # no rule lets their virtual stages recompute some layers
-    full = order[((result.layouts.recompute == FULL) & ~whole_only)[order]][:MOST_FULL]
+    every = order[((result.layouts.recompute == FULL) & ~whole_only)[order]]
+    full, alone = every[:MOST_FULL], every[result.layouts.pp[every] == 1][:MOST_FULL]
     limit = float(result.step_time_s[order[0]]) * (1.0 + slower) if len(full) else 0.0
     out: list[Estimate] = []
     if len(full) and setup.framework.block_recompute and fixed.recompute_layers is None and fixed.recompute != (FULL,):
         out += _faster(setup, _fewest(setup, result.layouts.take(full)), limit)
-    alone = full[result.layouts.pp[full] == 1]
     kept = Recompute.NONE in (fixed.recompute or (Recompute.NONE,)) and fixed.offload_layers is None
     if len(alone) and fixed.offload and setup.framework.offloads_layers and kept:
         whole = replace(result.layouts.take(alone), recompute=np.full(len(alone), Recompute.NONE))
