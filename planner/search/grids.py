@@ -17,7 +17,7 @@ import numpy as np
 from planner.base import records
 from planner.base.arrays import Bools, Ints, record
 from planner.choices.table import CHOICES, DEGREES
-from planner.costs.network.collectives import nodes_of
+from planner.costs.network.groups import nodes_of
 from planner.hardware import Cluster
 from planner.layouts import DTYPES, Layouts
 from planner.models import Transformer

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array, Ints
-from planner.costs.network.collectives import ranks_and_stride
+from planner.costs.network.groups import ranks_and_stride
 from planner.costs.placement import node_ranks
 from planner.layouts import Layouts
 from planner.setup import Setup

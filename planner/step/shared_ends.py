@@ -15,7 +15,8 @@ from planner.costs.kernels.device import stream_s
 from planner.costs.layer.embedding_head import EmbeddingHeadCost, embedding_head_cost
 from planner.costs.layer.layer_cost import LayerCost
 from planner.costs.memory.rank import Activations, activations
-from planner.costs.network.collectives import all_gather_s, all_reduce_s, place
+from planner.costs.network.collectives import all_gather_s, all_reduce_s
+from planner.costs.network.groups import place
 from planner.costs.network.traffic import Traffic
 from planner.costs.placement import node_ranks
 from planner.step.pipelines import trait

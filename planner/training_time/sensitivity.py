@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from planner.costs.network.collectives import by_sends, groups, hop
+from planner.costs.network.collectives import by_sends, hop
 from planner.costs.network.data_parallel import gathered_twice
+from planner.costs.network.groups import groups
 from planner.hardware import Accelerator, Cluster
 from planner.hardware.machines import UNLIMITED
 from planner.layouts import Layouts, Precision

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from planner.costs.kernels.device import Device, matmul_s, slowest_of
 from planner.costs.layer.matmul_shapes import attention_products, expert_products, mlp_products
 from planner.costs.memory.saved_activations import attention_core_bytes, saved_bytes
-from planner.costs.network.collectives import all_gather_s, all_reduce_s, all_to_all_s, groups
+from planner.costs.network.collectives import all_gather_s, all_reduce_s, all_to_all_s
+from planner.costs.network.groups import groups
 from planner.hardware import load_accelerator, load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision, Recompute, Split
 from planner.models import flops, load_model

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from planner.costs.layer.expert_routing import ADDED, Routing, permute_s
-from planner.costs.network.collectives import all_gather_s, all_to_all_s, groups
+from planner.costs.network.collectives import all_gather_s, all_to_all_s
+from planner.costs.network.groups import groups
 from planner.costs.network.traffic import expert_s
 from tests.costs.toy import BYTES, FRAMEWORK, MOE, case, layout
 

@@ -7,8 +7,8 @@ Eight data ranks on two nodes of four: with two copies each node has one. Rings 
 import pytest
 
 from planner.costs.memory.bytes_per_parameter import accumulated_bytes
-from planner.costs.network.collectives import groups
 from planner.costs.network.data_parallel import data_traffic, gather_pieces
+from planner.costs.network.groups import groups
 from planner.costs.network.traffic import layer_traffic, traffic
 from planner.costs.optimizer import offloaded_bytes
 from planner.costs.parameters import RankParts, state_parameters

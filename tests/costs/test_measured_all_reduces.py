@@ -6,7 +6,8 @@ data/nccl_all_reduce.csv and nccl_alltoall.csv), from which the network's figure
 
 import numpy as np
 
-from planner.costs.network.collectives import all_reduce_s, all_to_all_s, place
+from planner.costs.network.collectives import all_reduce_s, all_to_all_s
+from planner.costs.network.groups import place
 from planner.hardware import load_cluster
 
 MIB = 2.0**20

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from planner.costs.layer.expert_routing import reached
-from planner.costs.network.collectives import all_to_all_s, dispatch_s, node_ranks, place
+from planner.costs.network.collectives import all_to_all_s, dispatch_s
+from planner.costs.network.groups import place
+from planner.costs.placement import node_ranks
 from planner.hardware import load_cluster
 from planner.models import load_model
 

@@ -9,7 +9,9 @@ mixtures on these nodes are predicted 18 to 48 % too fast by set (docs/accuracy-
 import numpy as np
 import pytest
 
-from planner.costs.network.collectives import all_to_all_s, node_ranks, place
+from planner.costs.network.collectives import all_to_all_s
+from planner.costs.network.groups import place
+from planner.costs.placement import node_ranks
 from planner.hardware import load_cluster
 
 MIB = 2.0**20

@@ -14,7 +14,9 @@ from planner.costs.case import Case
 from planner.costs.kernels.device import Device, group_s, matmul_s, stream_s
 from planner.costs.layer.expert_routing import Routing, permute_s, reached
 from planner.costs.layer.layer_cost import ACTIVATION
-from planner.costs.network.collectives import all_to_all_s, dispatch_s, node_ranks, place
+from planner.costs.network.collectives import all_to_all_s, dispatch_s
+from planner.costs.network.groups import place
+from planner.costs.placement import node_ranks
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Dispatcher, Layouts
 from planner.models import load_model

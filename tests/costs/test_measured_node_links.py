@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from planner.costs.kernels.device import Device, matmul_s
-from planner.costs.network.collectives import all_reduce_s, place
+from planner.costs.network.collectives import all_reduce_s
+from planner.costs.network.groups import place
 from planner.hardware import load_accelerator, load_cluster
 from planner.layouts import Precision
 

@@ -10,7 +10,8 @@ from planner.costs.kernels.device import matmul_s
 from planner.costs.layer.kept_operations import dropped_products_s, kept_operation_bytes
 from planner.costs.layer.matmul_shapes import common_products
 from planner.costs.memory.bytes_per_parameter import fp8_copy_bytes, layer_parameter_bytes
-from planner.costs.network.collectives import all_gather_s, groups
+from planner.costs.network.collectives import all_gather_s
+from planner.costs.network.groups import groups
 from planner.costs.network.traffic import tensor_s
 from planner.costs.one_layer import one_layer
 from planner.hardware import load_cluster

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from planner.costs.network.collectives import all_gather_s, all_to_all_s, hop, place, shift_s
+from planner.costs.network.collectives import all_gather_s, all_to_all_s, hop, shift_s
+from planner.costs.network.groups import place
 from planner.hardware import load_cluster
 from planner.layouts import Layouts
 from tests.costs.toy import CLUSTER

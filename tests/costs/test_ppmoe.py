@@ -8,7 +8,8 @@ import pytest
 from planner.costs.layer.expert_routing import Routing, permute_s
 from planner.costs.layer.matmul_shapes import expert_products
 from planner.costs.memory.saved_activations import layer_tensors
-from planner.costs.network.collectives import all_reduce_s, groups
+from planner.costs.network.collectives import all_reduce_s
+from planner.costs.network.groups import groups
 from planner.costs.network.traffic import layer_traffic
 from planner.costs.parameters import RankParts
 from planner.layouts import Dispatcher

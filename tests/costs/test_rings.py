@@ -9,7 +9,7 @@ import pytest
 from planner import Cluster, Model, estimate, recommend
 from planner.base.errors import InputError, LayoutError
 from planner.costs.case import Case
-from planner.costs.network.collectives import RINGS, groups
+from planner.costs.network.groups import RINGS, groups
 from planner.costs.network.traffic import context_s
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts

@@ -10,7 +10,8 @@ import pytest
 from planner.base.errors import ScheduleError
 from planner.costs.case import Case
 from planner.costs.kernels.device import matmul_s, stream_s
-from planner.costs.network.collectives import all_gather_s, all_reduce_s, place
+from planner.costs.network.collectives import all_gather_s, all_reduce_s
+from planner.costs.network.groups import place
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts, Precision, Recompute
 from planner.models import from_shape, load_model

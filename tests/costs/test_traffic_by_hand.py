@@ -14,15 +14,14 @@ from planner.costs.network.collectives import (
     all_reduce_s,
     all_to_all_s,
     dispatch_s,
-    groups,
     hop,
-    node_ranks,
-    place,
     reduce_scatter_s,
     send_s,
 )
 from planner.costs.network.data_parallel import data_traffic, gather_pieces
+from planner.costs.network.groups import groups, place
 from planner.costs.network.traffic import layer_traffic, traffic
+from planner.costs.placement import node_ranks
 from planner.layouts import Layouts, Precision, Recompute
 from planner.setup import Setup
 from planner.step.step_costs import step_costs

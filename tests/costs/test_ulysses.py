@@ -10,7 +10,7 @@ import pytest
 from planner import Cluster, Model, estimate
 from planner.base.errors import LayoutError
 from planner.costs.case import Case
-from planner.costs.network.collectives import groups
+from planner.costs.network.groups import groups
 from planner.costs.network.traffic import context_s, exchange_s
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from planner.choices.table import CHOICES
-from planner.costs.network.collectives import nodes_of
+from planner.costs.network.groups import nodes_of
 from planner.costs.one_layer import one_layer
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Precision

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from planner.base.errors import LayoutError
 from planner.costs.case import Case
-from planner.costs.network.collectives import RINGS, groups
+from planner.costs.network.groups import RINGS, groups
 from planner.costs.network.traffic import context_s
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts, Precision, Recompute

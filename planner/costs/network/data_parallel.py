@@ -16,15 +16,8 @@ from planner.costs.memory.bytes_per_parameter import (
     rank_parameter_bytes,
     reduced_bytes,
 )
-from planner.costs.network.collectives import (
-    OF_REPLICAS,
-    Group,
-    all_gather_s,
-    all_reduce_s,
-    groups,
-    reduce_scatter_s,
-    with_startup,
-)
+from planner.costs.network.collectives import all_gather_s, all_reduce_s, reduce_scatter_s
+from planner.costs.network.groups import OF_REPLICAS, Group, groups, with_startup
 from planner.costs.parameters import RankParameters
 from planner.layouts import Layouts, OptimizerKind
 from planner.models import mix

@@ -13,23 +13,19 @@ from planner.costs.layer.expert_routing import by_node, dispatchers, reached
 from planner.costs.layer.kept_operations import by_operation
 from planner.costs.memory.bytes_per_parameter import fetched_bytes, parameter_bytes, parameters_on_host, reduced_bytes
 from planner.costs.network.collectives import (
-    OF_LAYERS,
-    RINGS,
-    Group,
     all_gather_s,
     all_reduce_s,
     all_to_all_s,
     dispatch_s,
-    groups,
     rank_send_s,
     reduce_scatter_s,
     ring_s,
     rings_s,
     send_s,
     shift_s,
-    with_startup,
 )
 from planner.costs.network.data_parallel import DataCollectives, flat_copies_s, shards_per_layer
+from planner.costs.network.groups import OF_LAYERS, RINGS, Group, groups, with_startup
 from planner.costs.parameters import RankParameters
 from planner.costs.shapes import is_latent
 from planner.layouts import Dispatcher, Precision, Recompute

@@ -6,7 +6,8 @@ import numpy as np
 
 from planner.base.arrays import Array, record
 from planner.base.errors import LayoutError
-from planner.costs.network.collectives import groups, hop
+from planner.costs.network.collectives import hop
+from planner.costs.network.groups import groups
 from planner.hardware import Framework
 from planner.layouts import Layouts
 from planner.setup import Setup
