@@ -202,6 +202,8 @@ class Framework:
         because="only what a profile says it can")
     zero2_by_layer: bool = yes("With ZeRO 2 too it gathers and scatters layer by layer, a micro-batch's passes long.",
         because="all at once, " + MEGATRON)
+    shards_alone: bool = yes("ZeRO 3 watches the layers of a single rank too, though it gathers nothing.",
+        because="one rank has nothing to gather")
     selective_operations: bool = yes(
         "Selective recomputation keeps the output of every second product, of attention, reduce-scatters and "
         "all-to-alls, and runs the rest of a layer again.", because="it repeats the attention core alone, " + MEGATRON)

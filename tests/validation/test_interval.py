@@ -52,17 +52,17 @@ def test_runs_lie_in_their_interval_as_often_as_it_says_when_they_are_first_pred
     """737 runs as they were predicted before anything was known of their publication, which has no part in it.
 
     What they err more at first than later was estimated on them (`first` of spread.csv). Every set and every
-    publication alike they hold what they should but for 6 points. Each run alike they hold less, by up to 6 points:
+    publication alike they hold what they should but for 5.5 points. Each run alike they hold less, by up to 6 points:
     until November 28 that was within the same bound, then 24 of MareNostrum 5's 25 runs lay outside together.
     """
     with FIRST_PREDICTIONS.open() as file:
         first = errors_in(list(csv.DictReader(file)))
     assert len(first.error) == 737
-    for share, of_runs in ((0.7, 0.640), (0.8, 0.739), (0.9, 0.861)):
+    for share, of_runs in ((0.7, 0.658), (0.8, 0.763), (0.9, 0.868)):
         inside = coverage(all_errors(), first, share=share)
         assert inside.mean() == pytest.approx(of_runs, abs=0.01)
         of_publications = [inside[first.publication == name].mean() for name in np.unique(first.publication)]
-        assert share - 0.06 < np.mean(of_publications) < share + 0.02
+        assert share - 0.055 < np.mean(of_publications) < share + 0.02
         of_sets = [inside[first.source == name].mean() for name in np.unique(first.source)]
         assert share - 0.055 < np.mean(of_sets) < share + 0.02
 
@@ -149,7 +149,7 @@ def test_a_trait_that_other_publications_have_widens_less_than_one_that_nobody_h
         low, high = error_quantiles(known, near[0], ["hopper", "megatron", link, "bf16", "dense"], [0.1, 0.9])
         return float(high - low)
 
-    assert width("nvlink") < width("pcie") < 0.8 * width("ethernet")
+    assert width("nvlink") < width("pcie") < 0.85 * width("ethernet")
 
 
 def test_a_trait_that_no_known_run_has_makes_it_wide_and_is_named():

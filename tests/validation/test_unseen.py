@@ -218,7 +218,7 @@ def by_source(predicted):
         ("pai-q30-h800", 0.171, 0.175),
         ("mcore-recipes-2026-h100", 0.241, 0.466),
         ("mcore-recipes-2026-gb", 0.143, 0.275),
-        ("swift-a800", 0.074, 0.086),  # 0.028 while Hugging Face's norms were one kernel
+        ("swift-a800", 0.063, 0.085),  # 0.028 while Hugging Face's norms were one kernel
         ("swift-a800-experts", 0.602, 0.602),
         ("google-maxtext-a3-ultra", 0.087, 0.087),
         ("google-maxtext-a4", 0.019, 0.023),
@@ -262,7 +262,7 @@ def by_source(predicted):
         ("mixtral-issue-h100-experts", 0.435, 0.435),
         ("megatron-fsdp-gb200-experts", 0.22, 0.31),
         ("mi355x-primus-q30-experts", 0.34, 0.38),
-        ("ml-engineering-deepspeed", 0.051, 0.07),  # 0.029
+        ("ml-engineering-deepspeed", 0.018, 0.022),  # 0.051 while ZeRO 2 was FSDP's
         ("gpt-simple-a100", 0.042, 0.042),
         # That Megatron-LM's ZeRO 1 loses no bandwidth on many nodes was chosen on these.
         ("megascale-baseline", 0.065, 0.105),  # 256 to 12,288 A100
@@ -274,7 +274,7 @@ def by_source(predicted):
         ("launcher-24.01-h100", 0.063, 0.088),
         ("megatron-lm-llama3-h100", 0.044, 0.105),
         ("llama3-report-h100", 0.338, 0.48),  # its virtual stages are not said
-        ("deepspeed-gist-a800", 0.291, 0.345),  # 0.344 while its norms were one kernel
+        ("deepspeed-gist-a800", 0.324, 0.363),  # 0.344 while its norms were one kernel, 0.29 while ZeRO 2 was FSDP's
         ("bridge-cards-h100-dense", 0.022, 0.022),
         ("bridge-cards-h100-experts", 0.24, 0.57),  # four on real data, whose tokens meet experts as they do
         ("bridge-cards-gb-experts", 0.136, 0.455),
@@ -290,7 +290,7 @@ def by_source(predicted):
         ("llm-tii-b200", 0.124, 0.124),
         ("fsdp2-blog-h100", 0.482, 0.484),  # what takes so long is not known
         ("gemini-a800", 0.095, 0.095),
-        ("qwen-a100", 0.351, 0.645),  # short sequences under ZeRO 3, which the host bounds
+        ("qwen-a100", 0.138, 0.239),  # 0.35 before DeepSpeed's hooks were counted
     ],
 )
 def test_step_times_are_as_close_as_the_documentation_says(by_source, source, mape, worst):

@@ -38,7 +38,7 @@ def host_s(case: Case, gathered: Any = False) -> tuple[Array, Array]:
     experts_s = f.host_experts_s + case.local_experts * f.host_expert_s
     either = either + part.sparse * experts_s + part.blocks / 2.0 * fp8_s
     if f.host_tensor_s or f.host_sharded_s:
-        sharded_s = np.where(gathered & (layouts.shards > 1), f.host_sharded_s, 0.0)
+        sharded_s = np.where(gathered & ((layouts.shards > 1) | f.shards_alone), f.host_sharded_s, 0.0)
         tensor_s = np.where(layouts.tp > 1, f.host_tensor_s * (not f.compiled_layers), 0.0)
         either = either + part.blocks / 2.0 * (tensor_s + sharded_s)
     k = layouts.sequence_slices * case.cluster.host_pace
