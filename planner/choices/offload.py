@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from planner.base.errors import InputError, shown
+from planner.choices.word_bits import bits_of, has_word, words_of
 
 if TYPE_CHECKING:  # the command line reads this table before numpy
     from planner.base.arrays import Bools
@@ -25,12 +26,12 @@ def read_modules(text: str) -> int:
         return 0
     if set(named) - set(MODULES) or ("attn_proj" in named and "core_attn" not in named):
         raise InputError(f"offload_modules is {shown(text)}; allowed: {ALLOWED_MODULES}")
-    return sum(1 << MODULES.index(name) for name in set(named))
+    return bits_of(named, MODULES)
 
 
 def module_names(code: int) -> list[str]:
     """The modules of a number."""
-    return [name for bit, name in enumerate(MODULES) if code >> bit & 1]
+    return words_of(code, MODULES)
 
 
 def modules_text(code: int) -> str:
@@ -40,5 +41,4 @@ def modules_text(code: int) -> str:
 
 def waits(modules: Any, name: str) -> Bools:
     """Whether what a module keeps waits in host memory."""
-    there: Bools = modules >> MODULES.index(name) & 1 != 0
-    return there
+    return has_word(modules, name, MODULES)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from planner.base.errors import InputError, shown
+from planner.choices.word_bits import bits_of, has_word, words_of
 
 if TYPE_CHECKING:  # the command line reads this table before numpy
     from planner.base.arrays import Bools, Ints
@@ -30,15 +31,14 @@ def read_training(text: str) -> int:
     numeric = rank.isascii() and rank.isdigit() and len(rank) <= len(str(MOST_RANK)) and 1 <= int(rank) <= MOST_RANK
     if kind != "lora" or not numeric or rest.endswith(":") or set(targets) - set(TARGETS):
         raise InputError(f"train is {shown(text)}; allowed: {ALLOWED}")
-    bits = [1 << TARGETS.index(target) for target in set(targets)]
-    return int(rank) * (EVERY + 1) + sum(bits)
+    return int(rank) * (EVERY + 1) + bits_of(targets, TARGETS)
 
 
 def training_text(code: int) -> str:
     """The text of a number, as users write it."""
     if not code:
         return "full"
-    named = [target for bit, target in enumerate(TARGETS) if code >> bit & 1]
+    named = words_of(code, TARGETS)
     return f"lora:{code // (EVERY + 1)}" + ("" if len(named) == len(TARGETS) else ":" + "+".join(named))
 
 
@@ -50,5 +50,4 @@ def adapter_rank(train: Any) -> Ints:
 
 def adapts(train: Any, target: str) -> Bools:
     """Whether a target has an adapter."""
-    there: Bools = train >> TARGETS.index(target) & 1 != 0
-    return there
+    return has_word(train, target, TARGETS)

@@ -54,8 +54,7 @@ class Accelerate(Target):
         row = nearest.row
         nearest.change("ulysses", 1, "it has no exchange of heads")
         nearest.change("capacity_factor", 0.0, "no key drops tokens")
-        nearest.change("offload_layers", 0, "no key moves activations")
-        nearest.change("offload_modules", "none", "no key moves activations")
+        nearest.activations_stay("no key moves activations")
         nearest.change("recompute_layers", 0, "it recomputes every layer or none")
         if row["pp"] > 1:
             raise nearest.refuse("pp", "has no pipeline", "recommend with --framework accelerate")

@@ -60,8 +60,7 @@ class DeepSpeed(Target):
         if row["etp"] < row["tp"]:
             raise nearest.refuse("etp", "has no experts whole on a tensor rank", "give etp the value of tp, or tp 1")
         nearest.change("capacity_factor", 0.0, "no key for it; deepspeed.moe.layer.MoE takes capacity_factor")
-        nearest.change("offload_layers", 0, "cpu_checkpointing moves all layers' inputs or none")
-        nearest.change("offload_modules", "none", "cpu_checkpointing moves all layers' inputs or none")
+        nearest.activations_stay("cpu_checkpointing moves all layers' inputs or none")
         nearest.change("recompute_layers", 0, "no key leaves some layers of a stage alone")
         nearest.change("sequence_parallel", False, "AutoTP keeps whole sequences")
         nearest.change("dp_replicate", 1, "no key shards gradients or states over some of the replicas")

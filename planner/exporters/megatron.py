@@ -9,10 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from planner.base.errors import LayoutError
-from planner.choices.offload import module_names, waits
+from planner.choices.offload import module_names
 from planner.choices.pipeline_layout import pipeline_layout_text
 from planner.costs.case import Case
 from planner.costs.layer.expert_routing import dispatchers, takes_turns
@@ -239,7 +237,7 @@ def adapt_core(nearest: Nearest, named: Callable[[str], str]) -> None:
     if row["pp"] > 1 or row["recompute"] != "none":  # transformer_config.py's own rule
         reason = f"{named('cpu_offloading_num_layers')} excludes a pipeline and recomputation"
         nearest.change("offload_layers", 0, reason)
-    if np.any(waits(nearest.layouts.offload_modules, "attn_norm") | waits(nearest.layouts.offload_modules, "mlp_norm")):
+    if {"attn_norm", "mlp_norm"} & {*row["offload_modules"].split("+")}:
         nearest.change("cuda_graphs", False, f"norms in {named('offload_modules')} lie across a graph's ends")
     if not graphed(nearest.layouts)[0]:
         nearest.change("cuda_graphs", False, "layers recomputed whole or offloaded have none")

@@ -82,6 +82,11 @@ class Nearest:
         """The error for a choice that has no equivalent."""
         return LayoutError(f"{key} {value_text(self.row[key])}: {self.title} {reason}; {remedy}")
 
+    def activations_stay(self, reason: str) -> None:
+        """No activations in host memory where a framework moves neither layers' nor modules'."""
+        self.change("offload_layers", 0, reason)
+        self.change("offload_modules", "none", reason)
+
     def whole_layers(self, reason: str) -> None:
         """Fine recomputation where a framework repeats whole layers only, or nothing under a split backward."""
         if self.row["recompute"] == "fine":

@@ -120,8 +120,7 @@ class Torchtitan(Target):
         nearest.setup = self.in_precision(nearest.setup, row["precision"])
         nearest.change("ulysses", 1, "it has no exchange of heads")
         nearest.change("capacity_factor", 0.0, "it drops no tokens")
-        nearest.change("offload_layers", 0, "no field moves activations")
-        nearest.change("offload_modules", "none", "no field moves activations")
+        nearest.activations_stay("no field moves activations")
         nearest.change("recompute_layers", 0, "it recomputes every layer alike")
         # Its own names first: among the others, any that is legal could be loaded from a CSV.
         compiled = nearest.setup.framework.compiled_layers

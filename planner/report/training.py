@@ -199,17 +199,20 @@ def time_view(plan: TrainingPlan, factors: Factors = None, fewer: TrainingPlan |
         sooner = format_seconds(float(fewer.run.wall_s[0]))
         lines.append(f"  {gpus_text(fewer.gpus)} take {sooner}: {plan.gpus:,} divide poorly into ranks")
     energy = float(run.energy_j[0]) / KWH / 1000
-    rows = (
+    rows = [
         ("  tokens processed", count_text(float(run.tokens[0]))),
         ("  optimizer steps", f"{run.steps[0]:,.0f}"),
         ("  seconds per step", f"{run.step_time_s[0]:.4g}"),
         ("  steps alone", format_seconds(float(run.busy_s[0]))),
         ("  goodput", f"{run.goodput[0]:.1%}"),
+    ]
+    spent = [
         ("  GPU-hours", count_text(float(run.gpu_hours[0]))),
         ("  money", "unknown: give --price" if math.isnan(plan.cost_usd) else f"{plan.cost_usd:,.0f} USD"),
         ("  energy", f"{few_digits(energy)} MWh"),
-    )
-    lines += [plain_table("", "", numbers=(1,), rows=rows if math.isfinite(plan.days) else rows[:5]), ""]
+    ]
+    rows += spent if math.isfinite(plan.days) else []
+    lines += [plain_table("", "", numbers=(1,), rows=rows), ""]
     lines += _failure_lines(plan)
     lines += [
         f"  batch {plan.batch:,} sequence{'s' * (plan.batch != 1)} of {model.seq_len:,} tokens, {plan.batch_origin}; "

@@ -86,10 +86,8 @@ def try_filled(setup: Setup, request: Request, result: Estimate, order: Any) -> 
     if not any(chunks):
         return []
     table = x.take(np.repeat(some, [len(each) for each in chunks]))
-    changes: dict[str, Any] = {
-        "virtual_stages": np.concatenate(chunks).astype(np.int64), "layer_split": np.full(len(table), Split.BALANCED)
-    }  # fmt: skip
-    table = replace(table, **changes)
+    stages, split = np.concatenate(chunks).astype(np.int64), np.full(len(table), Split.BALANCED)
+    table = replace(table, virtual_stages=stages, layer_split=split)
     table = table.take(legal(model, setup.cluster, table) & allows(request.fixed, table))
     if not len(table):
         return []

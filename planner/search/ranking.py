@@ -170,8 +170,8 @@ def _simulate_finalists(setup: Setup, request: Request, closed: Estimate, top: i
     if request.fixed.schedule is None and request.fixed.virtual_stages is None:
         more = try_others(setup, out[0], order, request.fixed.allow_async)
         out += [] if more is None else [more]
-    slower = OTHER_KINDS if plainest else -WORTH_IT
     out += try_filled(setup, request, out[0], order)
+    slower = OTHER_KINDS if plainest else -WORTH_IT
     return out + try_some_layers(setup, request, Estimate.concatenate(out), order, slower)
 
 

@@ -133,8 +133,9 @@ class Executor:
     def _check_slices(self) -> None:
         split = len(self.bounds) > 2 or any(op.kind == "I" for op in self.row)
         if split and any(stage.moved for stage in self.stages):
-            named = "offload_modules" if any(stage.modules for stage in self.stages) else "offload_layers"
-            raise LayoutError(f"{named} excludes sequence slices and a split backward pass; allowed: none")
+            modules = any(stage.modules for stage in self.stages)
+            named, allowed = ("offload_modules", "none") if modules else ("offload_layers", "0")
+            raise LayoutError(f"{named} excludes sequence slices and a split backward pass; allowed: {allowed}")
         region = self.setting.region
         parts = [(b - a) // self.setting.context.size for a, b in zip(self.bounds, self.bounds[1:], strict=False)]
         if region.split_tokens and any(n % region.size for n in parts):

@@ -26,26 +26,33 @@ from tests.trainer.test_recompute_layers import LAYERS, bytes_of_stages
 WHOLE = sorted({name for name, pipe in PIPELINES if not SCHEDULES[name].splits_backward and pipe.k == 1})
 
 
+WAYS = {
+    "name": st.sampled_from(WHOLE),
+    "model": st.sampled_from(sorted(MODELS)),
+    "degrees": st.sampled_from([(1, 1, 1), (2, 1, 2), (1, 2, 2), (1, 1, 4), (2, 2, 1)]),
+    "zero": st.integers(0, 3),
+    "sequence_parallel": st.booleans(),
+    "cp": st.sampled_from([1, 1, 2]),
+}
+
+
 @given(
-    name=st.sampled_from(WHOLE),
-    model=st.sampled_from(sorted(MODELS)),
-    degrees=st.sampled_from([(1, 1, 1), (2, 1, 2), (1, 2, 2), (1, 1, 4), (2, 2, 1)]),
     layers=st.integers(1, 8),
     recompute=st.sampled_from([Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL]),
-    zero=st.integers(0, 3),
-    sequence_parallel=st.booleans(),
-    cp=st.sampled_from([1, 1, 2]),
+    **WAYS,
 )
 @settings(max_examples=60, deadline=None)
-def test_gradients_are_those_of_plain_training(name, model, degrees, layers, recompute, zero, sequence_parallel, cp):
+def test_gradients_are_those_of_plain_training(layers, **way):
+    assert_plain(**way, offload_layers=layers)
+
+
+def assert_plain(*, name, model, degrees, sequence_parallel, cp, **more):
+    """Gradients are plain training's, of a drawn way that is one."""
     dp, tp, p = degrees
     pipe = pipeline_of(name, p, 8)
     if pipe is None or (p == 1 and name != "1f1b") or (sequence_parallel and cp * tp > 2):
         return
-    task = task_of(
-        model, name, pipe, dp=dp, tp=tp, cp=cp, zero=zero, recompute=recompute, offload_layers=layers,
-        sequence_parallel=sequence_parallel,
-    )  # fmt: skip
+    task = task_of(model, name, pipe, dp=dp, tp=tp, cp=cp, sequence_parallel=sequence_parallel, **more)
     assert_same(run(task, data(MODELS[model])), plain(model))
 
 

@@ -14,34 +14,21 @@ from planner.choices.offload import MODULES
 from planner.layouts import Recompute
 from planner.schedules import SCHEDULES
 from planner.schedules.base import Pipeline
-from tests.trainer.helpers import assert_same, data, run
-from tests.trainer.test_offload_layers import WHOLE, peaks_and_bytes
-from tests.trainer.test_parallel import MODELS, pipeline_of, plain, task_of
+from tests.trainer.helpers import data, run
+from tests.trainer.test_offload_layers import WAYS, assert_plain, peaks_and_bytes
+from tests.trainer.test_parallel import MODELS, task_of
 
 SPARSE = sorted(name for name, model in MODELS.items() if model.num_experts)
 
 
 @given(
-    name=st.sampled_from(WHOLE),
-    model=st.sampled_from(sorted(MODELS)),
-    degrees=st.sampled_from([(1, 1, 1), (2, 1, 2), (1, 2, 2), (1, 1, 4), (2, 2, 1)]),
     modules=st.sets(st.sampled_from(MODULES), min_size=1),
     recompute=st.sampled_from([Recompute.NONE, Recompute.SELECTIVE]),
-    zero=st.integers(0, 3),
-    sequence_parallel=st.booleans(),
-    cp=st.sampled_from([1, 1, 2]),
+    **WAYS,
 )
 @settings(max_examples=60, deadline=None)
-def test_gradients_are_those_of_plain_training(name, model, degrees, modules, recompute, zero, sequence_parallel, cp):
-    dp, tp, p = degrees
-    pipe = pipeline_of(name, p, 8)
-    if pipe is None or (p == 1 and name != "1f1b") or (sequence_parallel and cp * tp > 2):
-        return
-    task = task_of(
-        model, name, pipe, dp=dp, tp=tp, cp=cp, zero=zero, recompute=recompute, offload_modules=tuple(sorted(modules)),
-        sequence_parallel=sequence_parallel,
-    )  # fmt: skip
-    assert_same(run(task, data(MODELS[model])), plain(model))
+def test_gradients_are_those_of_plain_training(modules, **way):
+    assert_plain(**way, offload_modules=tuple(sorted(modules)))
 
 
 @pytest.mark.parametrize(("name", "pipe"), [("1f1b", Pipeline(p=2, m=4)), ("interleaved", Pipeline(p=2, m=4, v=2))])

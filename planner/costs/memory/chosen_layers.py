@@ -33,5 +33,7 @@ def offloaded_layers(layouts: Layouts, layers: Any, stages: Any) -> Array:
     --cpu-offloading-num-layers does), and has room for one more layer's on their way. Modules are moved of every other
     layer (Megatron-Core keeps the last group of each).
     """
-    some = np.where(layouts.offload_modules > 0, np.inf, layouts.offload_layers)
+    some: Any = layouts.offload_layers
+    if layouts.offload_modules.any():
+        some = np.where(layouts.offload_modules > 0, np.inf, some)
     return first_layers(some, layers, stages, excluding_last=1) if some.any() else np.zeros(1)

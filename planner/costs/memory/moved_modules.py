@@ -10,6 +10,12 @@ from planner.layouts import Attention, Recompute
 from planner.models import mix
 
 
+def moved_bytes(case: Case, kept: Array) -> Array:
+    """Bytes that an offloaded layer sends of what it keeps: all, or what `offload_modules` does."""
+    modules = case.layouts.offload_modules
+    return np.where(modules > 0, np.minimum(moved_module_bytes(case), kept), kept) if np.any(modules) else kept
+
+
 def moved_module_bytes(case: Case) -> Array:
     """Bytes of the average layer that `offload_modules` sends, of what the layer keeps.
 
@@ -19,8 +25,6 @@ def moved_module_bytes(case: Case) -> Array:
     Source: Megatron-Core 0.16.1, transformer_config.py (offload_modules), fine_grained_activation_offload.py.
     """
     modules, model, part = case.layouts.offload_modules, case.model, mix.shares(case.model)
-    if not np.any(modules):
-        return np.zeros(1)
     tensors, e, m = kept_tensors(case), case.device.element_bytes, case.device.matrix_bytes
     stays = np.where(case.layouts.recompute == Recompute.FINE, 0.0, 1.0)
     hidden = case.local_tokens / case.token_shares * model.hidden

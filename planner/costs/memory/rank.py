@@ -32,7 +32,7 @@ from planner.costs.memory.framework_buffers import (
     own_buffers_bytes,
 )
 from planner.costs.memory.freed_in_turn import gradients_in_turn, peaks_in_turn, summed_end_bytes
-from planner.costs.memory.moved_modules import moved_module_bytes
+from planner.costs.memory.moved_modules import moved_bytes
 from planner.costs.memory.saved_activations import saved_bytes, score_gradient_bytes, weight_grad_share
 from planner.costs.memory.whole_layers import whole_bytes
 from planner.costs.parameters import RankParameters, state_parameters
@@ -151,7 +151,7 @@ def activations(case: Case) -> Activations:
         weight_grad_share=weight_grad_share(case),
         whole=whole,
         again=repeated,
-        moved=np.where(layouts.offload_modules > 0, np.minimum(moved_module_bytes(case), kept), kept),
+        moved=moved_bytes(case, kept),
     )
 
 
@@ -182,12 +182,12 @@ def rank_memory(
     Rajbhandari et al. 2020, section 3.1). fp32 keeps no second copy. ZeRO shards over data x context.
     """
     framework, layouts = case.framework, case.layouts
-    held = held or activations(case)
-    modules = last if modules is None else modules
+    held, modules = held or activations(case), last if modules is None else modules
     own = case.ranks.rank(layers, first, last, modules, dense)
     alone = layers_not_recomputed(layouts, layers, layouts.virtual_stages)
     moved = offloaded_layers(layouts, layers, layouts.virtual_stages)
-    freed = held.layer * layers - held.moved * moved + held.whole * alone + first * held.embedding
+    away = held.moved * moved if np.any(moved) else 0.0
+    freed = held.layer * layers - away + held.whole * alone + first * held.embedding
     kept = in_flight * (freed + modules * held.modules)
     slack = 1.0 + framework.fragmentation
     moves = trained(case, own)
