@@ -30,8 +30,10 @@ DEGREES_OF = 4  # best candidates on some accelerators with some batch, whose de
 BEST_OF_OCTAVE = 24  # coarse candidates of half an octave of accelerators that are refined
 NEAR_BEST = 0.02  # few choices are tried at first, which tells sizes of job apart no better than this
 SIZES_NEAR_BEST = 4
+MOST_FOLLOWED = 8  # times: one sufficed in all of nine questions that were tried
 WITHOUT_PIPELINE = "a pipeline without its bubble"  # what binds where a layout has none, but one near it would gain
 WORTH_SAYING = 0.02  # a constraint whose relaxation gains less does not bind
+WORTH_FOLLOWING = 0.01  # a size of job that gains less than this share of the time is not searched too
 NEVER = 1e12  # times the hours between failures
 MOST_BATCH = 4.0  # times McCandlish et al.'s scale: beyond, five times the samples
 
@@ -165,17 +167,43 @@ def plan_fastest(
     fronts = [_thinned(pareto_front(x, wall), x, n) for x, n in ((gpus, points), (price, points // 2))]
     chosen = np.unique(np.concatenate([*fronts, _near_best(tried.layouts, wall)]))
     best, more = every_choice(q, request, tried, chosen)
+    best, further = _followed(q, request, sizes, best, max_cost)
     result = Estimate.concatenate([best, tried])
     wall, run = wall_within(q, result, max_cost), q.runs(result.step_time_s, result.layouts)
     searched = np.where(np.arange(len(wall)) < len(best.step_time_s), wall, np.inf)
     price = _price(run)
     by_gpus, by_cost = (pareto_front(along, searched) for along in (result.layouts.gpus, price))
     return Fastest(
-        strategy=plan.name, estimate=result, run=run, searched=looked + more,
+        strategy=plan.name, estimate=result, run=run, searched=looked + more + further,
         best=int(by_gpus[-1]), by_gpus=by_gpus, by_cost=by_cost, knee_gpus=knee(wall[by_gpus], price[by_gpus]),
         knee_cost=knee(wall[by_cost], price[by_cost]), binding=bindings(q, result, wall, by_gpus),
         max_gpus=max_gpus,
     )  # fmt: skip
+
+
+def _followed(
+    q: TrainingCase, request: Request, sizes: JobSizes, best: Estimate, max_cost: float | None
+) -> tuple[Estimate, int]:
+    """Searched layouts, and those of other sizes of job that they lead to while these are faster; how many more.
+
+    A choice that was not tried at first, such as ZeRO 0, suits other accelerators and batches than those tried did.
+    """
+    model, cluster, searched = q.setup.model, q.setup.cluster, 0
+    for _ in range(MOST_FOLLOWED):
+        wall, critical = wall_within(q, best, max_cost), q.goal.critical / model.seq_len
+        front = best.layouts.take(pareto_front(best.layouts.gpus, wall))
+        near = fine(model, cluster, front, request, sizes, (critical,))
+        tried = estimate_all(q.setup, near.at((slice(None),)))
+        shorter, better = wall_within(q, tried, max_cost), []
+        for most in (*front.gpus, sizes.max_gpus):
+            row = int(np.where(near.gpus <= most, shorter, np.inf).argmin())
+            if shorter[row] < (1.0 - WORTH_FOLLOWING) * wall[best.layouts.gpus <= most].min():
+                better.append(row)
+        if not better:
+            break
+        found, more = every_choice(q, request, tried, np.unique(better))
+        best, searched = Estimate.concatenate([best, found]), searched + more
+    return best, searched
 
 
 def _nothing(q: TrainingCase, plan: Strategy, max_gpus: int, why: str) -> LayoutError:
