@@ -7,7 +7,7 @@ from planner.base.errors import UnknownNameError
 from planner.base.files import is_path
 from planner.base.lookup import same_name
 from planner.choices.table import CHOICES
-from planner.hardware import profile_names
+from planner.hardware import framework_names, profile_names
 from planner.layouts import Layouts
 from planner.question import as_it_has, check_share, load_setup, one_layout, search_request
 from planner.search.request import Request
@@ -26,11 +26,11 @@ def named_framework(name: str | None) -> tuple[str | None, str | None]:
         return None, None
     from planner.exporters.plan_export import ALIASES, TARGETS, get_target
 
-    known = profile_names("frameworks")
-    if name not in TARGETS and (is_path(name) or same_name(name, known)):
+    if name not in TARGETS and (is_path(name) or same_name(name, framework_names())):
         return name, None
     if name not in {*TARGETS, *ALIASES}:
-        raise UnknownNameError("framework", name, {*known, *TARGETS}, "Or give a TOML file of your own.")
+        known = {*profile_names("frameworks"), *TARGETS}
+        raise UnknownNameError("framework", name, known, "Or give a TOML file of your own.")
     target = get_target(name)
     return None if target.cluster_first else target.profile, target.name
 

@@ -17,7 +17,7 @@ from difflib import get_close_matches
 
 _LONGEST = 2_000
 """Characters of a message; what a user gave may be far longer."""
-_FEW, _MOST_NAMES = 8, 40
+_FEW, _MOST_NAMES = 8, 60
 """Names among which the nearest needn't be said, and those that a message always lists."""
 
 

@@ -15,6 +15,7 @@ from planner.hardware.machines import Accelerator, Cluster, Efficiency, Link
 from planner.hardware.read import (
     WITH,
     Changes,
+    framework_names,
     load_record,
     nested,
     profile_figures,

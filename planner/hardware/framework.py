@@ -21,16 +21,18 @@ class Unstated:
 
     attention: the kernel; amd_attention: that on AMD's GPUs, empty: the same. sequence_parallel: whether tensor ranks
     share what lies between products. zero: ZeRO stages without pipeline stages, of which the first that fits counts.
-    fused_norm: whether norms are one kernel. cuda_graphs: GPU architectures on which its own recipes replay layers as
-    CUDA graphs. memory: whose peak its log prints: a whole device's, or what PyTorch's allocator holds, of the fullest
-    or the first rank. reduction, tensor: whether gradients (below ZeRO 3) and tensor ranks' collectives travel beside
-    compute. loss: the framework whose cross-entropy runs, empty: its own.
+    recompute: what is recomputed where the framework recomputes unless told, empty: what fits. fused_norm: whether
+    norms are one kernel. cuda_graphs: GPU architectures on which its own recipes replay layers as CUDA graphs. memory:
+    whose peak its log prints: a whole device's, or what PyTorch's allocator holds, of the fullest or the first rank.
+    reduction, tensor: whether gradients (below ZeRO 3) and tensor ranks' collectives travel beside compute. loss: the
+    framework whose cross-entropy runs, empty: its own.
     """
 
     attention: Literal["unfused", "fused", "flash1", "flash2", "flash3"] = "flash3"
     amd_attention: Literal["", "flash1", "flash2", "flash3"] = ""
     sequence_parallel: bool = True
     zero: tuple[Literal[0, 1, 2, 3], ...] = (1,)
+    recompute: Literal["", "none", "selective", "full"] = ""
     fused_norm: bool = True
     cuda_graphs: tuple[str, ...] = ()
     memory: Literal["device", "allocator", "first-rank", "first-rank-allocator"] = "allocator"
@@ -68,6 +70,8 @@ class Framework:
     bases: tuple[str, ...] = setting(
         tuple[str, ...], "The profiles that it is built on, nearest first: what is known of their memory is known of "
         "its own. Those of `base`, unless stated.", default=())
+    also: tuple[str, ...] = setting(
+        tuple[str, ...], "Other names that load it: of frameworks that run its code or do the same.", default=())
 
     # Gradients: bytes per parameter.
     gradient_bytes: float = figure(0, 16, "Bytes per parameter of the accumulated gradient, in fp16 training.")

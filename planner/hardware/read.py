@@ -100,6 +100,12 @@ _read_once = cache(read_toml)
 """A shipped profile's tables, which nothing changes; a file of one's own may be another the next time."""
 
 
+def framework_names() -> dict[str, Path]:
+    """The file of every framework: of each shipped profile, and of those that do as one of them does (`also`)."""
+    files = _shipped("frameworks")
+    return {other: path for path in files.values() for other in _read_once(path).get("also", ())} | files
+
+
 def _path(kind: str, name: str, beside: Path | None) -> Path:
     """The path of a profile: a file of one's own (relative to `beside`), or a shipped one by its name."""
     if is_path(name):
@@ -109,7 +115,8 @@ def _path(kind: str, name: str, beside: Path | None) -> Path:
     if name in files:
         return files[name]
     known = profile_names(kind)
-    found = same_name(network_name(name) if kind == "links" else name, known)
+    files = framework_names() if kind == "frameworks" else files
+    found = same_name(network_name(name) if kind == "links" else name, files)
     if found is None and kind == "clusters":
         servers = servers_of(name, known, lambda cluster: _read_once(files[cluster]).get("accelerator"))
         if len(servers) == 1:
@@ -227,7 +234,7 @@ def over_base(path: Path, data: Mapping[str, Any], base: Mapping[str, Any]) -> d
     for key in own:
         if own[key] != inherited.get(key, own[key]):
             raise FileFormatError(f"{path}: field sources.{key} is another in its base; allowed: a key of its own")
-    base = {field: value for field, value in base.items() if field != "fitted"}
+    base = {field: value for field, value in base.items() if field not in ("fitted", "also")}
     out = dict(base)
     for field, value in data.items():
         if field != "base":

@@ -12,8 +12,9 @@
   PyTorch's own is flash1 (AOTriton) |
 | fused_norm | the profile's `[unstated]`: no of Hugging Face's models, whose norms are several operations |
 | cuda_graphs | on on the GPU architectures that the profile's `[unstated]` names: NVIDIA's recipes on Blackwell |
-| recompute | none where that is likelier to fit than not, else the least that is: selective, fine (of mixtures and
-  latent attention, where the framework has it), full |
+| recompute | the profile's `[unstated]`, of a framework that recomputes unless told; else none where that is likelier
+  to fit than not, or the least that is: selective, fine (of mixtures and latent attention, where the framework has it),
+  full |
 | what no column has: a hybrid's state-spaces; a mixture's shared experts, dense layers, latent attention | the
   preset's of the same layers, widths, heads and experts; else Nemotron-H's state-spaces, a mixture without them |
 | what no column has: whose peak memory; whether gradients, below ZeRO 3, and tensor ranks' collectives travel beside
@@ -125,7 +126,8 @@ def candidates(
     }  # fmt: skip
     micro = [run["micro_batch"]] if run["micro_batch"] else list(MICRO_BATCHES)
     finely = ["fine"] if framework.fine_recompute and model.has_experts_or_latents else []
-    modes = [run["recompute"]] if run["recompute"] else ["none", "selective", *finely, "full"]
+    told = run["recompute"] or unstated.recompute
+    modes = [told] if told else ["none", "selective", *finely, "full"]
     usual = unstated.zero if pp == 1 else (1,)
     shards = usual if run["zero"] is None else (run["zero"],)
     ranks = said(run, "sharded_over")

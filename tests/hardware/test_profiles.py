@@ -1,6 +1,7 @@
 """The shipped profiles: each loads, each figure has a source, datasheet figures are what datasheets say."""
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
@@ -21,6 +22,7 @@ from planner.hardware import (
     load_link,
     profile_names,
 )
+from planner.hardware.read import profile_table
 from planner.plan_file import read_plan
 from planner.step.estimate import estimate
 from planner.training_time.assumptions import assume
@@ -186,7 +188,7 @@ def test_a_network_is_known_by_what_people_call_it(word: str, name: str) -> None
         (load_cluster, "dgx-a100-80g", "dgx-a100-80gb"),
         (load_accelerator, "h100-smx", "h100-sxm"),
         (load_link, "nvlink44", "nvlink-4"),
-        (load_framework, "megatron", "megatron-lm"),
+        (load_framework, "megatrom", "megatron-lm"),
         (load_efficiency, "hoper", "hopper"),
     ],
 )
@@ -228,6 +230,23 @@ def test_a_file_on_a_base_without_a_name_has_its_own(tmp_path):
     path.write_text('base = "dgx-h100"\ngpus_per_node = 4\nnics_per_node = 4\n')
     cluster = load_cluster(str(path))
     assert (cluster.name, cluster.gpus_per_node, cluster.framework) == ("mine", 4, "megatron-core")
+
+
+@pytest.mark.parametrize(
+    ("name", "profile"),
+    [("DeepSpeed", "transformers-deepspeed"), ("Lit-GPT", "fsdp-compiled"), ("mindspeed", "megatron-core"),
+     ("LLaMA-Factory", "llama-factory"), ("Colossal-AI", "colossalai"), ("PaddlePaddle", "paddlenlp")],
+)  # fmt: skip
+def test_a_framework_goes_by_the_names_of_those_that_run_its_code(name, profile):
+    assert load_framework(name).name == profile
+
+
+def test_no_two_frameworks_go_by_one_name_and_none_inherits_another_s_names():
+    names = [profile_table("frameworks", name, None)[0].get("also", []) for name in profile_names("frameworks")]
+    letters = [
+        re.sub("[-_ ]", "", name) for name in [*profile_names("frameworks"), *(n for also in names for n in also)]
+    ]
+    assert len(letters) == len(set(letters)) > len(names)
 
 
 def test_a_framework_s_figure_is_taken_with_the_cluster_s_and_by_a_plan_of_it(tmp_path):

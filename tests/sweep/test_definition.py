@@ -31,7 +31,7 @@ BAD = [
     ("gpus = [8]", "gpus = { from = 8, to = 30, step = 8 }", "a to that the range comes to, such as 24 or 32"),
     ("gpus = [8]", "gpus = { from = 1, to = 1e6, step = 1 }", "at most 10000 values"),
     ("", 'networks = ["infinibad-hdr"]', "infiniband-hdr"),
-    ("", 'frameworks = ["megatron"]', "megatron-lm"),
+    ("", 'frameworks = ["megatrom"]', "megatron-lm"),
     ("", 'objectives = ["beauty"]', "field objectives.0 is 'beauty'; allowed: 'time'"),
     ("", 'precisions = ["fp7"]', "fp8"),
     ("", "tokens = -1", "field tokens is -1"),

@@ -117,3 +117,11 @@ def test_a_run_launched_as_planned_has_its_profile_s_overlaps_dispatcher_and_los
     one = planner.estimate("mixtral-8x7b", "dgx-h100", batch=64, dp=64, ep=8, recompute="full")
     assert took(run(tmp_path, **mixture, as_planned="true")) == pytest.approx(one.step_time_s)
     assert took(run(tmp_path, **mixture)) > 1.1 * one.step_time_s  # a plain all-to-all
+
+
+@pytest.mark.parametrize(("framework", "mode"), [("llama-factory", "full"), ("fsdp", "none")])
+def test_a_trainer_that_recomputes_unless_told_is_taken_to_do_so(tmp_path, framework, mode):
+    """LLaMA-Factory's disable_gradient_checkpointing is False; of others what fits is taken."""
+    of = run(tmp_path, framework=framework, tp=1, zero=3, model="gpt2", recompute="")
+    stated = [run(tmp_path, framework=framework, tp=1, zero=3, model="gpt2", recompute=m) for m in ("none", mode)]
+    assert [took(run) == took(of) for run in stated] == [mode == "none", True]
