@@ -224,12 +224,9 @@ def careful(
     memory = setup.cluster.accelerator.memory_bytes
     kinds = kinds_of(setup, (precision or default_precision(setup.cluster)).name.lower())
     chance = FIT_CHANCE if fit_chance is None else real("fit_chance", fit_chance, least=0.01, most=0.999)
-    rooms = [memory * safe_share(chance, bool(unmeasured(kinds)))]
-    if headroom_gib is not None:
-        rooms.append(memory - GIB * real("headroom_gib", headroom_gib, least=0.0, most=0.99 * memory / GIB))
-    if max_memory_gib is not None:
-        rooms.append(GIB * real("max_memory_gib", max_memory_gib, least=0.001, most=memory / GIB))
-    accelerator = replace(setup.cluster.accelerator, room_bytes=min(rooms))
+    safe = memory * safe_share(chance, bool(unmeasured(kinds)))
+    room = min(safe, settled_room(memory, headroom_gib, max_memory_gib))
+    accelerator = replace(setup.cluster.accelerator, room_bytes=room)
     fixed = what_is_fixed(**as_it_has(setup, choices))
     named = [get_schedule(name) for name in fixed.schedule or ()]
     if named and not any(s.name == "1f1b" or s.one_layer_chunks for s in named):
@@ -246,6 +243,19 @@ def careful(
     for text in listed("exclude", exclude or ()):
         fixed = without(fixed, text)
     return replace(setup, cluster=replace(setup.cluster, accelerator=accelerator)), fixed
+
+
+def settled_room(memory_bytes: float, headroom_gib: float | None = None, max_memory_gib: float | None = None) -> float:
+    """Bytes of an accelerator that a layout may take, whatever the chance that it fits.
+
+    Raises InputError if a figure is out of range.
+    """
+    rooms = [memory_bytes]
+    if headroom_gib is not None:
+        rooms.append(memory_bytes - GIB * real("headroom_gib", headroom_gib, least=0.0, most=0.99 * memory_bytes / GIB))
+    if max_memory_gib is not None:
+        rooms.append(GIB * real("max_memory_gib", max_memory_gib, least=0.001, most=memory_bytes / GIB))
+    return min(rooms)
 
 
 def _with_its_schedules(framework: Framework, train: int) -> Framework:

@@ -141,7 +141,7 @@ def test_a_named_schedule_is_a_pipeline_or_one_line_says_why_there_is_none():
     found = planner.recommend("gpt3-13b", CLUSTER, **ASK, schedule="v-half")
     assert all(one.layout["pp"] > 1 for one in found)
     # 126 layers: a V takes them unevenly, two pipelines in opposite directions don't.
-    with pytest.raises(LayoutError, match=r"no legal layout of llama3-405b on gpus 512 .* schedule bitpipe: virtual"):
+    with pytest.raises(LayoutError, match=r"no legal layout of llama3-405b on 512 GPUs .* schedule bitpipe: virtual"):
         planner.recommend("llama3-405b", CLUSTER, gpus=512, batch=512, schedule="bitpipe")
 
 
@@ -300,6 +300,10 @@ def test_where_nothing_is_likely_enough_to_fit_the_answer_names_the_chance_with_
     # A limit of the user's own is not put aside.
     settled = planner.recommend("llama3-8b", "rtx-4090-server", **ask, max_memory_gib=12.0)
     assert not any("--fit-chance" in option for option in settled.to_dict()["fits_with"])
+    need = none.nearest_miss.memory_gib
+    for most, helps in ((need - 0.01, False), (need + 0.01, True)):  # both leave more than a chance of 95 % does
+        limited = planner.recommend("llama3-8b", "rtx-4090-server", **ask, max_memory_gib=most)
+        assert ("--fit-chance 0.92" in limited.to_dict()["fits_with"]) is helps
 
 
 def test_an_interval_that_leaves_the_prediction_out_says_so():

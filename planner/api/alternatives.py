@@ -53,13 +53,15 @@ class Alternatives:
     """What lies beside a search's answer; each is searched when it is first asked for.
 
     setup, found: the question and its answer. free: the choices that the user has not settled, in which the framework
-    may be left. by_memory: least memory was asked for, not time.
+    may be left. by_memory: least memory was asked for, not time. settled_bytes: most memory that a layout may take,
+    whatever the chance that it fits.
     """
 
     setup: Setup
     found: Recommendation
     free: tuple[str, ...] = ()
     by_memory: bool = False
+    settled_bytes: float = math.inf
 
     @cached_property
     def elsewhere(self) -> LayoutEstimate | None:
@@ -120,7 +122,8 @@ class Alternatives:
         if len(self.found.best):
             return []
         result, miss, target = self.found.estimate, self.found.nearest_miss, _target(self.setup)
-        likely = 0.0 if miss is None else math.floor(100 * result.fit_chance[miss]) / 100
+        may = miss is not None and result.memory_bytes[miss] <= self.settled_bytes
+        likely = math.floor(100 * result.fit_chance[miss]) / 100 if may else 0.0
         laxer = likely >= EVEN and math.isclose(result.least_chance, FIT_CHANCE)  # else the user settled the room
         found = [f"--fit-chance {likely:g}"] * laxer
         request = self.found.request

@@ -10,7 +10,7 @@ import numpy as np
 from planner.base.arrays import Array
 from planner.base.errors import InputError
 from planner.base.files import given_path
-from planner.base.units import format_seconds
+from planner.base.units import counted, format_seconds
 from planner.calibration.anchor import Anchor, AnchoredSetup, anchor, check_kind
 from planner.calibration.moved import KINDS
 from planner.calibration.next_runs import next_runs
@@ -95,7 +95,7 @@ def trust(
         case = f"in 80 % of cases like this the step takes {low} to {high}; "
     record = anchor_record(setup.anchor)
     return (
-        f"{case}step time was off by {record['error_before']:.1%} on average on the {_runs(record['runs'])} "
+        f"{case}step time was off by {record['error_before']:.1%} on average on the {counted(record['runs'], 'run')} "
         f"that it is anchored on, by {record['error_after']:.1%} with the figures that they correct."
     )
 
@@ -137,10 +137,6 @@ def anchor_lines(setup: Setup, layouts: Layouts | None = None) -> list[str]:
     return measured + told_lines(found) + ([ran] if others else [])
 
 
-def _runs(number: int) -> str:
-    return f"{number} run{'s' * (number != 1)}"
-
-
 def told_lines(found: Anchor) -> list[str]:
     """Sentences on the anchor's runs and how far the figures moved, one per line."""
     record = anchor_record(found)
@@ -153,7 +149,7 @@ def told_lines(found: Anchor) -> list[str]:
     files = ", ".join(dict.fromkeys(str(run.path) for run in found.runs))
     bias = float(np.exp(np.mean(np.log(found.measured_s / found.predicted_s))))
     way = f"the profile predicts their steps {abs(1.0 / bias - 1.0):.1%} too {'short' if bias > 1 else 'long'}"
-    lines = [f"Anchored on {_runs(record['runs'])} of {files}: {way}."]
+    lines = [f"Anchored on {counted(record['runs'], 'run')} of {files}: {way}."]
     lines.append(f"Time against the profile's: {'; '.join(told) if told else 'no figure moves'}.")
     if rest:
         lines.append(f"These runs tell little of {', '.join(rest)}.")

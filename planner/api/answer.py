@@ -27,6 +27,9 @@ PICTURES = (".svg", ".png", ".html")
 class Shown(ABC):
     """An answer that prints as a command does, and as JSON."""
 
+    kept: bool = True
+    """Whether something is as was asked for; where nothing is, a command ends with exit code 1."""
+
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """The answer as plain values; docs/json.md has the keys."""
@@ -77,6 +80,7 @@ class Answer(Shown):
         view: The answer as a person reads it.
         draw: Makes the picture, a figure of matplotlib; None where there is nothing to draw.
         plan: The plan of its layout, where it is of one that was searched.
+        kept: Whether something is as was asked for: a training that ends, or keeps the deadline, a script that fits.
     """
 
     title: str
@@ -84,6 +88,7 @@ class Answer(Shown):
     view: View
     draw: Callable[[], Figure] | None = None
     plan: Plan | None = None
+    kept: bool = True
 
     def plot(self) -> Figure:
         """The picture as a figure of matplotlib. Raises InputError where there is nothing to draw."""

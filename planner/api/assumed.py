@@ -1,6 +1,11 @@
 """The assumptions that an answer states, so that a reader sees at once what would change it."""
 
+import numpy as np
+
 from planner.base.units import GBIT, format_bytes
+from planner.choices.choice import value_text
+from planner.choices.enumerations import names
+from planner.choices.table import CHOICES, DEGREES
 from planner.choices.training import training_text
 from planner.costs.case import Case
 from planner.costs.layer.expert_routing import dispatchers
@@ -11,7 +16,10 @@ from planner.costs.optimizer import offloaded_bytes
 from planner.costs.placement import node_ranks
 from planner.hardware import profile_names
 from planner.layouts import Dispatcher, Layouts, OptimizerKind, Precision
+from planner.question import as_it_has
 from planner.setup import Setup
+from planner.step.estimate import estimate
+from planner.step.legality import legal
 from planner.step.pipelines import weight_copies
 
 LONG = 32_768
@@ -29,6 +37,8 @@ DISPATCH = {
     Dispatcher.DEEPEP: "DeepEP, a copy to each node",
     Dispatcher.HYBRIDEP: "HybridEP, a copy to each node",
 }
+ALIKE = 1e-9
+"""Relative difference of two estimates that are the same."""
 FORMATS = {6.0: "fp32 beside bf16", 4.0: "fp32", 2.0: "16 bits", 1.0: "8 bits"}
 
 
@@ -93,7 +103,33 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
         said.append(
             f"memory with {', '.join(missing)} is measured by fewer than three publications, so more room is left"
         )
+    if idle := without_effect(setup, layouts):
+        said.append(f"without effect on this estimate: {', '.join(idle)}")
     return tuple(said)
+
+
+def without_effect(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
+    """The choices of a layout, other than usual ones, with which it takes the time and memory that it takes without.
+
+    Each is tried at its usual value, and at all values of an enumeration: what is said as the framework has it anyway
+    has an effect where another word would. layouts: a table of one layout.
+    """
+    row, usual = layouts.row(0), as_it_has(setup, {})
+    tried: dict[str, list[dict[str, object]]] = {}
+    for name, choice in CHOICES.items():
+        default = usual.get(name, choice.plain(choice.default))
+        if name not in (*DEGREES, "global_batch") and row[name] != default:
+            values = names(choice.enumeration) if choice.enumeration else [default]
+            tried[name] = [row | {name: value} for value in values if value != row[name]]
+    of = np.repeat([*tried], [len(rows) for rows in tried.values()])
+    table = Layouts.of_rows([row, *(one for rows in tried.values() for one in rows)])
+    kept = np.flatnonzero(legal(setup.model, setup.cluster, table))
+    found = estimate(setup, table.take(kept))
+    same = np.all([np.isclose(x, x[0], rtol=ALIKE, atol=0.0) for x in (found.step_time_s, found.memory_bytes)], axis=0)
+    each = {name: same[1:][of[kept[1:] - 1] == name] for name in tried}
+    return tuple(
+        f"{CHOICES[name].typed} {value_text(row[name])}" for name, alike in each.items() if len(alike) and alike.all()
+    )
 
 
 def _kernels(setup: Setup, layouts: Layouts) -> list[str]:

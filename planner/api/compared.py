@@ -1,7 +1,7 @@
 """Layouts set side by side: under every schedule, over stages, two plans, launch arguments before they are merged."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -86,22 +86,12 @@ def compare_plans(
 WORD = re.compile(r"--([a-z0-9-]+)")
 
 
-@dataclass(frozen=True)
-class Checked(Answer):
-    """The answer on launch arguments.
-
-    fits: whether they fit with the chance that was asked for. misspelt: whether planner may have read another run than
-    theirs.
-    """
-
-    fits: bool = False
-    misspelt: bool = False
-
-
 def check_megatron(
     text: str, cluster: str, *, name: str, before: tuple[str, str] | None, fit_chance: float, **known: Any
-) -> Checked:
+) -> Answer:
     """Megatron-LM's arguments: seconds per step and GiB per GPU, beside those of an earlier version.
+
+    It is kept where the run fits with the chance that was asked for, and no argument is probably misspelt.
 
     name: of the file. before: the earlier version's name and its arguments, None for none. known: what arguments don't
     say, as `run_of_megatron` takes it: network, framework, GPUs, model and vocabulary.
@@ -122,8 +112,8 @@ def check_megatron(
         lines.append(f"change: {gain:+.1%} tokens per second, {more:+.1f} GiB per GPU")
     lines += [f"{OF_IT}{note}" for note in after["assumed"]] + left_out_lines(after["unknown"], after["ignored"])
     if not fits:
-        lines.append(f"It may run out of memory: at least {fit_chance:.0%} is asked for.")
-    return Checked("", record, "\n".join(lines), fits=fits, misspelt=after["misspelt"])
+        lines.append(f"It may run out of memory: at least {fit_chance * 100:g}% is asked for.")
+    return Answer("", record, "\n".join(lines), kept=fits and not after["misspelt"])
 
 
 def _launch_figures(name: str, text: str, cluster: str, **known: Any) -> dict[str, Any]:

@@ -192,15 +192,15 @@ class LayoutEstimate(Shown):
 
 def closed(
     title: str, record: dict[str, Any], view: View, draw: Callable[[Any], Figure], one: LayoutEstimate,
-    plan: Plan | None = None,
+    plan: Plan | None = None, kept: bool = True,
 ) -> Answer:  # fmt: skip
-    """The answer that closes with the assumptions on a layout, and how accurate it is; plan: of that layout."""
+    """The answer that closes with the assumptions on a layout, and how accurate it is; plan, kept: as of `Answer`."""
     accuracy = trust(one.setup, one.step_time_interval_s, step_s=one.step_time_s, unlike=one.unlike)
     record |= {"assumed": list(one.assumed), "accuracy": accuracy} | anchor_entry(one.setup)
     lines = tables.closing_lines(one.assumed, accuracy)
     if more := anchor_lines(one.setup, one._one):
         lines += ["", *more]
-    return Answer(title, record, stacked(view, *lines), partial(draw, record), plan)
+    return Answer(title, record, stacked(view, *lines), partial(draw, record), plan, kept)
 
 
 def estimate(

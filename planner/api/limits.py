@@ -52,7 +52,7 @@ def largest(
     record = largest_record(kinds)
     q, best = next(((q, found.best) for q, found in kinds if found.best is not None), (kinds[0][0], None))
     if best is None or best.estimate is None:
-        return Answer("", record, largest_view(record), partial(draw_largest, record))
+        return Answer("", record, largest_view(record), partial(draw_largest, record), kept=False)
     one = LayoutEstimate(Setup(best.model, q.cluster, q.framework), best.estimate, 0)
     return closed("", record, largest_view(record), draw_largest, one)
 

@@ -16,7 +16,7 @@ from planner.api.answer import Answer, Shown
 from planner.api.layout_estimate import LayoutEstimate
 from planner.base.errors import InputError, LayoutError
 from planner.base.files import check_writable, given_path, write_text
-from planner.base.units import GIB, format_seconds
+from planner.base.units import GIB, format_seconds, gpus_text
 from planner.report import records, tables
 from planner.report.difference import why_record, why_view
 from planner.report.plain_table import View
@@ -68,7 +68,7 @@ class Plan(Shown, Alternatives, Sequence[LayoutEstimate]):
         miss = self.nearest_miss
         assert miss is not None  # what does not fit misses
         raise LayoutError(
-            f"no layout of {self.setup.model.name} on gpus {self.gpus} fits in "
+            f"no layout of {self.setup.model.name} on {gpus_text(self.gpus)} fits in "
             f"{self.setup.cluster.accelerator.usable_bytes / GIB:.4g} GiB; the nearest miss needs "
             f"{miss.memory_gib:.4g}: use {self.fewest_gpus or 'more'} GPUs, allow_offload=True, or more memory"
         )

@@ -7,7 +7,7 @@ from planner.api.anchored import anchored
 from planner.api.frameworks import held_request
 from planner.api.inputs import ClusterLike, ModelLike, SearchChoices, setup_of
 from planner.api.plan import Plan
-from planner.question import RUNS, batch_or_usual, check_elsewhere, whole, word
+from planner.question import RUNS, batch_or_usual, check_elsewhere, settled_room, whole, word
 from planner.search import recommend as rank_layouts
 from planner.setup import Setup
 
@@ -68,4 +68,6 @@ def search_plan(
     # `Plan.elsewhere` says what would be faster with any framework.
     elsewhere_is_pointless = objective == "memory" or setup.export is not None or bool(choices.get("any_framework"))
     free = () if elsewhere_is_pointless else tuple(name for name in RUNS if choices.get(name) is None)
-    return Plan(setup, found, free, objective == "memory")
+    asked = {name: choices.get(name) for name in ("headroom_gib", "max_memory_gib")}
+    most = settled_room(setup.cluster.accelerator.memory_bytes, **asked)
+    return Plan(setup, found, free, objective == "memory", most)

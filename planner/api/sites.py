@@ -80,8 +80,7 @@ def training_on_sites(
     ways = site_ways(case)
     best = best_way(ways)
     if best is None:
-        n, each = len(sites), sites[0]
-        other = f" ({each}x{n}: {each} sites of {n})" if len(set(sites)) == 1 else ""
+        other = f" ({sites[0]}x{len(sites)}: {sites[0]} sites of {len(sites)})" if len(set(sites)) == 1 else ""
         raise LayoutError(
             f"{setup.model.name} trains in no way on {case.sites.text}{other}; {ways[0].name}: {ways[0].none}"
         )
@@ -93,7 +92,8 @@ def training_on_sites(
         ],
     )  # fmt: skip
     record["accuracy"] = f"{trust(setup)} {UNMEASURED_SITES}"
-    return Answer("", record, stacked(sites_view(case, record), *closing_lines((), record["accuracy"])))
+    view = stacked(sites_view(case, record), *closing_lines((), record["accuracy"]))
+    return Answer("", record, view, kept=best.run is not None and math.isfinite(float(best.run.wall_s[0])))
 
 
 def _peak_flops(group: MachineGroup) -> float:

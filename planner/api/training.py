@@ -1,5 +1,6 @@
 """How long a training takes, the shortest time in which it can be done, and what would help."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -51,7 +52,7 @@ def training_time(
     record = question_record(case.setup, gpus) | time_record(plan, factors, fewer)
     title = f"{setup.model.name} on {gpus_text(gpus)} of {setup.cluster.name}"
     view, of = time_view(plan, factors, fewer), Plan(case.setup, plan.found)
-    return closed(title, record, view, partial(plots.draw_time, title), one, of)
+    return closed(title, record, view, partial(plots.draw_time, title), one, of, kept=math.isfinite(plan.days))
 
 
 def _case(setup: Setup, goal: Goal, given: Given, **choices: Any) -> tuple[TrainingCase, Request]:
@@ -97,7 +98,7 @@ def fewest_gpus(
     one, factors = _factors(found.keeps)
     title = f"{setup.model.name} on {cluster.name}"
     view, of = fewest_view(found, record["tried"], factors), Plan(case.setup, found.keeps.found)
-    return closed(title, record, view, partial(plots.draw_fewest, title), one, of)
+    return closed(title, record, view, partial(plots.draw_fewest, title), one, of, kept=not found.missed)
 
 
 def explain(setup: Setup, goal: Goal, given: Given, *, gpus: int, batch: int, **choices: Any) -> Answer:
@@ -109,7 +110,7 @@ def explain(setup: Setup, goal: Goal, given: Given, *, gpus: int, batch: int, **
     case = TrainingCase(setup=setup, goal=goal, assumptions=assume(setup.cluster, given), train=request.fixed.train)
     found = recommend(setup, **request.question, top=1, rivals=RIVALS, plainest=True)
     if not len(found.best):
-        raise LayoutError(f"no layout of {setup.model.name} on gpus {gpus} fits in memory; give more GPUs")
+        raise LayoutError(f"no layout of {setup.model.name} on {gpus_text(gpus)} fits in memory; give more GPUs")
     result = sensitivity(case, found)
     best = int(found.best[0])
     one = LayoutEstimate(setup, found.estimate, best)

@@ -39,9 +39,14 @@ def parse_length(text: str) -> int:
     return int(word) if thousands is None else int(word[:-1]) * thousands
 
 
+def counted(number: int, thing: str) -> str:
+    """``counted(1, "sequence") == "1 sequence"``, ``counted(4096, "sequence") == "4,096 sequences"``."""
+    return f"{number:,} {thing}{'s' * (number != 1)}"
+
+
 def gpus_text(gpus: int) -> str:
     """``gpus_text(1) == "1 GPU"``, ``gpus_text(4096) == "4,096 GPUs"``."""
-    return f"{gpus:,} GPU{'s' * (gpus != 1)}"
+    return counted(gpus, "GPU")
 
 
 def few_digits(value: float) -> str:

@@ -24,7 +24,12 @@ def described(app: typer.Typer) -> dict[str, Any]:
             c.name: {"short": c.short, "allowed": c.allowed, "default": c.plain(c.default), "says": c.says}
             for c in CHOICES.values()
         },
-        "exit_codes": {"0": "answered", "1": "nothing fits", "2": "wrong input", "130": "interrupted"},
+        "exit_codes": {
+            "0": "answered",
+            "1": "nothing is as was asked for: it doesn't fit, doesn't end or keeps no deadline",
+            "2": "wrong input",
+            "130": "interrupted",
+        },
     }
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from planner.base.errors import InputError
+from planner.base.errors import InputError, shown
 from planner.choices.table import CHOICES
 from planner.cli import options as o
 from planner.cli.choices import filling, takes_layout
@@ -113,7 +113,14 @@ def _check_beside(files: dict[str, Any], given: dict[str, Any], anchor: Path | N
 
 
 def text_of(arguments: str) -> str:
-    """A launch script's text: the option's own, or that of @FILE. Raises FileFormatError if it can't be read."""
+    """A launch script's text: the option's own, or that of @FILE.
+
+    Raises InputError if @ names no file, FileFormatError if it can't be read.
+    """
     from planner.base.files import read_text
 
-    return read_text(Path(arguments[1:]), MOST_BYTES) if arguments.startswith("@") else arguments
+    if not arguments.startswith("@"):
+        return arguments
+    if Path(arguments[1:]).is_dir():  # of "@" alone the working directory
+        raise InputError(f"--megatron-args is {shown(arguments)}; allowed: arguments, or @FILE with them")
+    return read_text(Path(arguments[1:]), MOST_BYTES)

@@ -3,8 +3,6 @@
 from functools import partial
 from typing import Annotated, Any
 
-import typer
-
 from planner.cli import assumed as a
 from planner.cli import options as o
 from planner.cli.choices import searches
@@ -46,5 +44,3 @@ def command(
             exact_tokens=aim.loss is None, **choices,
         )  # fmt: skip
     out.show(answer)
-    if answer.to_dict()["fewest_that_keep"] is None:
-        raise typer.Exit(1)

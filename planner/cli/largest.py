@@ -37,6 +37,8 @@ def command(
     From 1e22 FLOP on, a decade at a time: the fewest GPUs that keep the time, every batch and layout searched.
 
     Example: planner largest --months 3
+
+    Exit code 1 where nothing ends within the time.
     """
     from planner.api.inputs import Cluster
     from planner.api.limits import largest

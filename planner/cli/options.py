@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from planner.base.errors import InputError
-from planner.base.units import parse_count
+from planner.base.units import counted, parse_count
 from planner.choices.choice import length, parsed, tokens, whole
 from planner.cli import completion as complete
 from planner.cli.notes import note
@@ -164,6 +164,7 @@ class PlanOutput(Output):
             print_json(answer.to_dict() | ({"why": [one.record for one in answers]} if answers else {}))
         else:
             print_view(*answer.lines, *(part for one in answers for part in ("", one.view)))
+        end(answer)
 
     def write(self, answer: Any, answers: list[Answer]) -> None:
         """Write an answer's pictures."""
@@ -238,12 +239,12 @@ class StepBatch:
         if self.batch_tokens is None:
             usual = batch_or_usual(None, seq_len, ranks, unit)
             told = "about the 4M tokens of LLaMA 2 and 3; --global-batch sets another"
-            note(f"no batch is given, so it is {usual:,} sequence{'s' * (usual != 1)} per step, {told}")
+            note(f"no batch is given, so it is {counted(usual, 'sequence')} per step, {told}")
             return usual
         found = batch_of_tokens("--batch-tokens", self.batch_tokens, int(seq_len), ranks, unit)
         made = found * int(seq_len)
         if abs(made / self.batch_tokens - 1.0) > OFF:
-            told = f"{found:,} sequences, {made / 1e6:,.3g}M tokens; asked: {self.batch_tokens / 1e6:,.3g}M"
+            told = f"{counted(found, 'sequence')}, {made / 1e6:,.3g}M tokens; asked: {self.batch_tokens / 1e6:,.3g}M"
             note(f"the batch is {told}; --global-batch takes any number of sequences")
         return found
 
@@ -292,11 +293,18 @@ def print_json(record: dict[str, Any]) -> None:
 
 
 def show(answer: Shown, json: bool) -> None:
-    """An answer on stdout, for a program or for a person."""
+    """An answer on stdout, for a program or for a person; exit code 1 where nothing is as was asked for."""
     if json:
         print_json(answer.to_dict())
     else:
         print_view(*answer.lines)
+    end(answer)
+
+
+def end(answer: Shown) -> None:
+    """Ends a command with exit code 1 where nothing is as was asked for."""
+    if not answer.kept:
+        raise typer.Exit(1)
 
 
 def print_view(*views: Any) -> None:

@@ -13,11 +13,14 @@ from planner.cli.unfold import positional
 
 def _gpus(text: str) -> tuple[int, ...]:
     """GPUs of each site: 3x256, or 256,256,128."""
+    from planner.api.sites import MOST_SITES
+
     out: list[int] = []
     for part in text.split(","):
         found = re.fullmatch(r"(?:(0*[1-9][0-9]{0,3})x)?(0*[1-9][0-9]{0,8})", part.strip())
-        if found is None or int(found[1] or 1) > 1000:
-            raise InputError(f"--sites is {shown(text)}; allowed: GPUs of each site, such as 3x256 or 256,256,128")
+        if found is None or int(found[1] or 1) > MOST_SITES:
+            allowed = f"GPUs of each of at most {MOST_SITES:,} sites, such as 3x256 or 256,256,128"
+            raise InputError(f"--sites is {shown(text)}; allowed: {allowed}")
         out += [int(found[2])] * int(found[1] or 1)
     return tuple(out)
 
@@ -52,6 +55,8 @@ def command(
     DiLoCo, Streaming DiLoCo, a pipeline.
 
     Example: planner sites llama2-7b --cluster dgx-h100 --sites 4x64 --gbit 1 --global-batch 1024
+
+    Exit code 1 where no way ends.
     """
     from planner.api.sites import training_on_sites
     from planner.training_time.sites import least_batch

@@ -38,6 +38,8 @@ def command(
     compute-optimal tokens.
 
     Example: planner time gpt3-175b --cluster dgx-a100-80gb --gpus 1024 --tokens 300e9 --global-batch 1536
+
+    Exit code 1 where it never ends: it fails faster than it restarts.
     """
     from planner.api.training import training_time
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.base.errors import LayoutError
+from planner.base.units import counted
 from planner.choices.choice import value_text
 from planner.costs.case import Case
 from planner.costs.memory.bytes_per_parameter import gradient_bytes, reduced_bytes
@@ -68,9 +69,7 @@ class Nearest:
     def own_heads(self) -> None:
         """Say that multi-token prediction is the model's own code's, where a framework's file can't ask for it."""
         if n := self.setup.model.num_mtp_layers:
-            self.note(
-                f"multi-token prediction, {n} module{'s' * (n > 1)}: no key for it; the model's own code has them"
-            )
+            self.note(f"multi-token prediction, {counted(n, 'module')}: no key for it; the model's own code has them")
 
     def change(self, key: str, value: Any, reason: str) -> None:
         """Export another value of a choice, if it has another."""

@@ -82,9 +82,25 @@ class Arguments:
         Raises InputError for another value.
         """
         value = self.text(name)
-        if value is not None and value not in allowed:
-            raise InputError(f"--{name} is {shown(value)}; allowed: {', '.join(allowed)}")
+        if value is not None:
+            self._check(name, value, allowed)
         return value
+
+    def each_of(self, name: str, allowed: tuple[str, ...]) -> list[str]:
+        """The values of an argument, each one of those allowed; none where it isn't given.
+
+        Raises InputError for another value, or if the argument has none.
+        """
+        self.text(name)
+        values = " ".join(self.words.get(name, [])).split()  # of a shell's variable they are one word
+        for value in values:
+            self._check(name, value, allowed)
+        return values
+
+    def _check(self, name: str, value: str, allowed: tuple[str, ...]) -> None:
+        """Raises InputError for a value that is not allowed."""
+        if value not in allowed:
+            raise InputError(f"--{name} is {shown(value)}; allowed: {', '.join(allowed)}")
 
 
 def read_arguments(text: str) -> Arguments:

@@ -10,7 +10,7 @@ from planner.choices.offload import ALLOWED_MODULES, modules_text, read_modules
 from planner.exporters.megatron_model import modules
 from planner.hardware import Cluster, Framework
 from planner.imports.arguments import Arguments, read_arguments
-from planner.imports.megatron_experts import OVERLAP, check_overlap, dispatcher, turned_off, turned_on
+from planner.imports.megatron_experts import OVERLAP, check_overlap, dispatcher, graph_scope, turned_off, turned_on
 from planner.imports.megatron_model import model_of
 from planner.imports.megatron_stages import LAYOUT, run_stages, split_so, virtual_stages
 from planner.imports.names import ignored, meant_argument, megatron_arguments
@@ -28,6 +28,11 @@ NEEDS = {
 EXCLUDES = {"bf16": "fp16", "fp8-format": "fp4-format"}
 """What Megatron-LM refuses: core_v0.16.1, megatron/training/arguments.py, validate_args."""
 MASK = "no-create-attention-mask-in-dataloader"
+MODULES = (
+    "core_attn", "layernorm", "mla_up_proj", "moe_act", "mlp", "moe", "shared_experts", "gdn_norm_out", "gdp_in_proj",
+    "gdp_qkv", "mhc",
+)  # fmt: skip
+"""What selective recomputation may repeat (transformer_config.py: recompute_modules)."""
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 
 
@@ -158,6 +163,7 @@ def _modules(a: Arguments) -> str:
 
 
 def _graphs(a: Arguments) -> bool:
+    graph_scope(a)
     how = a.one_of("cuda-graph-impl", ("none", "local", "transformer_engine", "full_iteration"))
     return how not in (None, "none") or "enable-cuda-graph" in a or "external-cuda-graph" in a
 
@@ -198,7 +204,7 @@ def _recompute(a: Arguments, model: Transformer, notes: list[str]) -> str:
         ):
             notes.append("--recompute-num-layers with uniform: counted as 1, each layer's input kept")
         return "full"
-    named = a.words.get("recompute-modules") or ["core_attn"]
+    named = a.each_of("recompute-modules", MODULES) or ["core_attn"]
     own = modules("fine", model) if model.has_experts_or_latents else []
     if other := _uncounted(a, model):
         said = "not counted, so that the run takes less memory and more time than said here"
@@ -214,7 +220,7 @@ def _uncounted(a: Arguments, model: Transformer) -> list[str]:
     """The modules repeated that planner doesn't know: it knows attention's core, and a mixture's or latents' own."""
     known = {"core_attn", *(modules("fine", model) if model.has_experts_or_latents else [])}
     selective = a.text("recompute-granularity") == "selective"
-    return sorted(set(a.words.get("recompute-modules", [])) - known) if selective else []
+    return sorted(set(a.each_of("recompute-modules", MODULES)) - known) if selective else []
 
 
 def _recompute_layers(a: Arguments, profile: Setup, stages: int) -> int:

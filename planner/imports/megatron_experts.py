@@ -13,6 +13,9 @@ from planner.setup import Setup
 
 OVERLAP = "overlap-moe-expert-parallel-comm"
 PADDED = "moe-pad-expert-input-to-capacity"
+GRAPHS = (
+    "attn", "mlp", "moe", "moe_router", "moe_preprocess", "mamba", "full", "full_iteration", "full_iteration_inference",
+)  # fmt: skip
 FUSED = ("moe-permute-fusion", "moe-router-fusion")
 
 
@@ -34,12 +37,20 @@ def dispatcher(a: Arguments, notes: list[str]) -> str | None:
     return backend or "deepep"
 
 
+def graph_scope(a: Arguments) -> set[str]:
+    """What of a layer is replayed as a CUDA graph; nothing stands for all of it.
+
+    Raises InputError for a name that Megatron-Core has not (transformer/enums.py: CudaGraphModule, CudaGraphScope).
+    """
+    return {word for name in ("cuda-graph-scope", "cuda-graph-modules") for word in a.each_of(name, GRAPHS)}
+
+
 def check_overlap(a: Arguments, row: dict[str, Any], modules: int) -> None:
     """Raises LayoutError where Megatron-Core 0.16.1 refuses the overlap of experts' all-to-alls that is asked for.
 
     row: the layout; modules: of multi-token prediction (transformer_config.py: overlap_moe_expert_parallel_comm).
     """
-    scope = set(a.words.get("cuda-graph-scope", []))
+    scope = graph_scope(a)
     repeats = a.text("recompute-granularity") == "full" or "recompute-method" in a or "recompute-num-layers" in a
     table = (
         (row["ep"] > 1, "--expert-model-parallel-size above 1"),

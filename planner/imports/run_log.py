@@ -21,6 +21,7 @@ from planner.base.arrays import Array, Bools
 from planner.base.errors import FileFormatError, InputError
 from planner.base.files import read_toml
 from planner.base.tables import StrictTable
+from planner.base.units import counted
 from planner.imports.trace_kinds import opened
 
 LONGEST_LINE = 2**16
@@ -183,7 +184,7 @@ def read_log(path: Path, run: Mapping[str, Any] | None = None) -> RunLog:
         names = ", ".join(formats)
         raise FileFormatError(f"{path}: none of its {number:,} lines is an iteration's; allowed: a log of {names}")
     if len(its.speed) < LEAST_STEPS:
-        few = f"{its.steps} iteration{'s' * (its.steps != 1)} with a time"
+        few = f"{counted(its.steps, 'iteration')} with a time"
         few += f" at global batch {batch}" if its.other_batch else ""
         raise InputError(f"{path}: a log of {best} with {few}; allowed: {LEAST_STEPS} or more")
     values = np.array([value for _, value in its.speed])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from planner.base.units import counted
 from planner.report.plain_table import View, plain_table, stacked
 
 if TYPE_CHECKING:
@@ -21,14 +22,14 @@ def selection_lines(chosen: Selection) -> list[str]:
     """Lines on the runs that are used, and those that are left."""
     n, timed = len(chosen.runs), len(chosen.runs) - chosen.untimed
     sources = len({run["source"] for run in chosen.runs})
-    lines = [f"{timed} timed runs of {sources} source{'s' * (sources != 1)} on {chosen.architecture} GPUs"]
+    lines = [f"{timed} timed runs of {counted(sources, 'source')} on {chosen.architecture} GPUs"]
     if chosen.untimed:
         lines[0] += f"; {chosen.untimed} of {n} have no step time and count in what fits only"
     if chosen.held:
         held = dict.fromkeys(run["source"] for run in chosen.held)
         lines.append(f"held out: {len(chosen.held)} runs of {', '.join(held)}")
     reasons = sorted(chosen.left.items(), key=lambda pair: -pair[1])
-    lines += [f"left: {runs} run{'s' * (runs != 1)} {reason}" for reason, runs in reasons[:MOST_REASONS]]
+    lines += [f"left: {counted(runs, 'run')} {reason}" for reason, runs in reasons[:MOST_REASONS]]
     if rest := reasons[MOST_REASONS:]:
         lines.append(f"left: {sum(runs for _, runs in rest)} more for {len(rest)} other reasons (--json lists them)")
     return lines
@@ -49,7 +50,7 @@ def calibration_view(found: Calibration) -> View:
             f.label, f"{shown(f, f.low)}..{shown(f, f.high)}", shown(f, f.profile), shown(f, value),
             f"{error / f.profile_unit:.2g}", f"{100 * share:.0f} %", f"at its {at} bound" if at else "",
         )  # fmt: skip
-    count = f"{len(fit.figures)} figure{'s' * (len(fit.figures) != 1)} fitted to {fit.timed_runs} timed runs"
+    count = f"{counted(len(fit.figures), 'figure')} fitted to {fit.timed_runs} timed runs"
     end = "" if fit.converged else "; stopped before it converged: --max-evaluations"
     told = "told: how much of what the bounds leave open the runs take away"
     parts: list[View] = [f"{count} (profile units; {told}){end}", table]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from planner.base.units import GBIT, HOUR, few_digits, gpus_text
+from planner.base.units import GBIT, HOUR, counted, few_digits, gpus_text
 from planner.choices.choice import option_words
 from planner.hardware.read import WITH
 from planner.report.plain_table import View, bold, plain_table, stacked
@@ -96,7 +96,7 @@ def network_view(r: Mapping[str, Any]) -> View:
             f"the {r['worst']} within 5 % of the fastest is {_value(r['enough'], unit)}"
             + (f" ({r['enough'] / r['gpus_per_node']:.3g} Gb/s per GPU)" if wide else "")
         ),
-        f"  {r['framework']}; {nics} NIC{'s' * (nics != 1)} per node at every point"
+        f"  {r['framework']}; {counted(nics, 'NIC')} per node at every point"
         + (f", each with its share; the cluster's own have {r['nic_gbit_per_s']:g} Gb/s each" if wide else
            f", of {r['nic_gbit_per_s']:g} Gb/s"),
         "",

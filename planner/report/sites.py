@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from planner.base.units import DAY, GBIT, GIB, few_digits, format_seconds
+from planner.base.units import DAY, GBIT, GIB, counted, few_digits, format_seconds
 from planner.report.plain_table import View, bold, plain_table, stacked
 from planner.report.tables import layout_text
 from planner.report.training import assumption_lines, assumptions_record, count_text, finite, goal_lines, goal_record
@@ -63,7 +63,7 @@ def sites_view(case: SitesCase, r: Mapping[str, Any]) -> View:
     days = {w["way"]: w["days"] for w in r["ways"] if w.get("days") is not None and w["loss_known"]}
     said = f"{r['best']} ends first" if days else "none ends, for failures leave too little time to train"
     costs = {w["way"]: w["cost_usd"] for w in r["ways"] if w["way"] in days and w["cost_usd"] is not None}
-    cheapest, priced = min(costs, key=lambda way: costs[way], default=r["best"]), bool(costs)
+    cheapest, priced = min(costs, key=lambda way: (costs[way], way != r["best"]), default=r["best"]), bool(costs)
     said += f", {cheapest} is cheapest" * bool(days and cheapest != r["best"])
     unknown = [w for w in r["ways"] if w.get("days") is not None and not w["loss_known"]]
     sooner = [f"{w['way']} in {w['days']:,.1f} days" for w in unknown if w["days"] < min(days.values(), default=0.0)]
@@ -169,7 +169,7 @@ def _said(way: str, part: Mapping[str, Any]) -> str:
     """The work of one group."""
     row, n = part["layout"], part["global_batch"]
     if part["layers"] is None:
-        return f"{part['cluster']}: {n:,} sequence{'s' * (n > 1)}, {layout_text(row)}"
+        return f"{part['cluster']}: {counted(n, 'sequence')}, {layout_text(row)}"
     runs = [(n, len(list(same))) for n, same in groupby(part["layers"])]
     layers = " ".join(f"{times} x {n}" if times > 1 else str(n) for n, times in runs)
     return f"{part['cluster']}: tp {row['tp']} pp {len(part['layers'])}, layers {layers}"

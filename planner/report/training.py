@@ -7,7 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
-from planner.base.units import DAY, HOUR, KWH, MINUTE, few_digits, format_bytes, format_seconds, format_span, gpus_text
+from planner.base.units import (
+    DAY,
+    HOUR,
+    KWH,
+    MINUTE,
+    counted,
+    few_digits,
+    format_bytes,
+    format_seconds,
+    format_span,
+    gpus_text,
+)
 from planner.models.flops import mfu_text, shown_mfu
 from planner.report.plain_table import View, bold, plain_table, stacked
 from planner.report.records import estimate_record
@@ -215,7 +226,7 @@ def time_view(plan: TrainingPlan, factors: Factors = None, fewer: TrainingPlan |
     lines += [plain_table("", "", numbers=(1,), rows=rows), ""]
     lines += _failure_lines(plan)
     lines += [
-        f"  batch {plan.batch:,} sequence{'s' * (plan.batch != 1)} of {model.seq_len:,} tokens, {plan.batch_origin}; "
+        f"  batch {counted(plan.batch, 'sequence')} of {model.seq_len:,} tokens, {plan.batch_origin}; "
         f"a loss of {plan.loss:.3f} nats per token, for {1 + plan.overhead:.3g} times the samples of small batches",
         f"  layout: {layout_text(result.layouts.row(i))}; {mfu_text(float(result.mfu[i]), model)}, "
         f"{format_bytes(float(result.memory_bytes[i]))} of {format_bytes(cluster.accelerator.memory_bytes)} "

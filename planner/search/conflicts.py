@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.errors import LayoutError
+from planner.base.units import gpus_text
 from planner.choices.choice import value_text
 from planner.choices.table import CHOICES, DEGREES
 from planner.hardware import Cluster
@@ -28,7 +29,7 @@ Legal = Callable[..., bool]
 def no_layout(model: Transformer, cluster: Cluster, request: Request, legal: Legal) -> LayoutError:
     """The error for a search without a legal layout."""
     settled = _conflicting(request, legal)
-    text = f"no legal layout of {model.name} on gpus {request.gpus} with global_batch {request.global_batch}"
+    text = f"no legal layout of {model.name} on {gpus_text(request.gpus)} with global_batch {request.global_batch}"
     if settled:
         text += " and " + ", ".join(f"{key} {' or '.join(map(_word, values))}" for key, values in settled.items())
         rule = _rule(model, cluster, request, settled)

@@ -10,7 +10,7 @@ import numpy as np
 from planner.base.arrays import Ints
 from planner.base.errors import LayoutError, UnknownNameError
 from planner.base.pareto import pareto_front
-from planner.base.units import format_bytes
+from planner.base.units import format_bytes, gpus_text
 from planner.layouts import Attention, Layouts, Precision
 from planner.search.beyond_grids import WORTH_IT, try_filled, try_others, try_some_layers
 from planner.search.finalists import refine
@@ -151,8 +151,8 @@ def nothing_fits(setup: Setup, found: Recommendation, gpus: int) -> LayoutError:
     """That no layout fits, and how much the least needs of what it may take."""
     needed, room = (format_bytes(x) for x in (found.estimate.memory_bytes.min(), found.estimate.usable_bytes))
     return LayoutError(
-        f"no layout of {setup.model.name} on gpus {gpus} fits in memory: the least needs {needed} per GPU, of {room} "
-        "that it may take; give more GPUs"
+        f"no layout of {setup.model.name} on {gpus_text(gpus)} fits in memory: the least needs {needed} per GPU, "
+        f"of {room} that it may take; give more GPUs"
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.errors import InputError, LayoutError
-from planner.base.units import DAY, HOUR
+from planner.base.units import DAY, HOUR, counted
 from planner.choices.choice import whole
 from planner.scaling.batch import samples_factor
 from planner.scaling.drawn import drawn_wall_s, elastic_wall_s
@@ -167,7 +167,7 @@ def _plan_of(
     model = setup.model
     if exact_tokens and goal.target.tokens < (least := batch * int(model.seq_len)):
         raise InputError(
-            f"tokens is {goal.target.tokens:,.0f}; allowed: from one batch on, {batch:,} sequences of "
+            f"tokens is {goal.target.tokens:,.0f}; allowed: from one batch on, {counted(batch, 'sequence')} of "
             f"{model.seq_len:,} tokens, {least:,}"
         )
     found = recommend(setup, **request.sized(gpus, batch).question, top=1, plainest=True)

@@ -142,3 +142,20 @@ def test_how_a_sequence_is_cut_is_said_where_it_is_cut():
     cut = planner.estimate("llama3-8b", "dgx-h100", sequence_slices=4, **choices).assumed
     assert "a sequence's 4 slices take equal times (planner simulate --slices: other cuts)" in cut
     assert not any("slices" in said for said in planner.estimate("llama3-8b", "dgx-h100", batch=16, dp=16).assumed)
+
+
+@pytest.mark.parametrize(
+    ("choices", "said"),
+    [
+        ({"tp": 8, "layer_split": "balanced"}, ["layer-split balanced"]),
+        ({"tp": 8, "recompute": "full", "cuda_graphs": True}, ["cuda-graphs on"]),
+        ({"dp": 8, "sequence_parallel": True, "schedule": "zb-h1"}, ["schedule zb-h1, sequence-parallel on"]),
+        ({"tp": 2, "pp": 4, "layer_split": "balanced", "sequence_parallel": True}, []),
+        ({"dp": 8, "grad_reduce_dtype": "fp32"}, []),  # as the framework does: another word would change it
+    ],
+)
+def test_options_without_effect_are_named(choices, said):
+    """Whichever option it is: what changes neither time nor memory is found by leaving it out."""
+    begins = "without effect on this estimate: "
+    found = planner.estimate("llama3-8b", "dgx-h100", batch=64, **choices).assumed
+    assert [phrase.removeprefix(begins) for phrase in found if phrase.startswith(begins)] == said

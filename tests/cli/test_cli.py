@@ -135,6 +135,8 @@ BAD = [
     ([*ASK, "--recompute", "some"], "selective"),
     ([*ASK, "--schedule", "1f2b"], "1f1b"),
     ([*ASK, "--objective", "beauty"], "time"),
+    (["estimate", "--megatron-args", "@", "h100", "8"], "--megatron-args is '@'; allowed: arguments, or @FILE"),
+    (["check", "launch.sh", "h100", "8", "--fit-chance", "1"], "--fit-chance is '1'"),
     (["validate", "nothing.csv"], "nothing.csv"),
     (["validate", "--predictions", "/nonexistent/x.csv"], "/nonexistent"),
     (["models", "nothing.json"], "nothing.json"),

@@ -65,8 +65,16 @@ def test_time_says_that_a_job_of_failures_alone_never_ends():
     assert never in " ".join(done.stdout.split()), done.stderr
     assert "inf" not in done.stdout.split()
     assert "GPU-hours" not in done.stdout
+    assert done.returncode == 1
     seldom = planner(*TIME, "--tokens", "1e11", "--batch", "512", "--mtbf-hours", "10", "--restart-minutes", "10")
     assert "Training on 100B tokens takes " in seldom.stdout
+    assert seldom.returncode == 0
+
+
+@pytest.mark.parametrize("asked", ["sites llama3-8b h100 --sites 2x8 --global-batch 64", "largest --gpus 8"])
+def test_a_training_that_never_ends_is_exit_code_1(asked):
+    """A script that reads exit codes must notice, as of recommend and fewest."""
+    assert planner(*asked.split(), "--mtbf-hours", "0.001").returncode == 1
 
 
 def test_no_bubble_binds_a_layout_without_a_pipeline():

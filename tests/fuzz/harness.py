@@ -121,9 +121,11 @@ def faults(outcome: Outcome, folder: Path, before: dict[str, bytes], outputs: tu
     after = snapshot(folder)
     kept = {name: data for name, data in before.items() if ".parts/" not in name}  # a sweep's own until it is done
     found += [f"{name} was changed" for name, data in kept.items() if after.get(name) != data]
-    # Where nothing fits, exit code 1, a page says so too.
-    answered = outcome.code == 0 or (outcome.code == 1 and "--html" in outcome.argv)
+    # Exit code 1: a page says that nothing fits; other commands than recommend have a layout, which keeps nothing.
+    answered = outcome.code == 0 or (outcome.code == 1 and ("--html" in outcome.argv or outcome.argv[0] != "recommend"))
     asked = set(outcome.argv) | set(outputs) if answered else set()
+    if outcome.argv[:1] == ("probe",) and "--run" in outcome.argv:
+        asked |= {"probe.json", *outcome.argv}  # kept by design, also of a probe that fails or is killed
     asked |= {part for text in asked for part in Path(text).parts[:1]}  # "--profile [/x]": into the folder "["
     new = [name for name in after if name not in before and "--checkpoint" not in outcome.argv]
     new = [name for name in new if ".parts/" not in name and not {".", str(folder)} & asked]  # "--profile .": into it

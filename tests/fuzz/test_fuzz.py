@@ -81,6 +81,14 @@ def test_a_nan_in_an_answer_is_found_where_no_sentence_of_the_file_has_it(tmp_pa
     assert faults(as_number, tmp_path, {"cluster.toml": text.encode()}) == ["the answer has a nan or inf"]
 
 
+def test_a_probe_that_is_killed_keeps_its_file_and_no_other(tmp_path: Path) -> None:
+    """What it measured is kept by design."""
+    (tmp_path / "probe.json").touch()
+    (tmp_path / "other.json").touch()
+    ended = Outcome(argv=("probe", "--run", "2"), code=2, stdout="", stderr="planner: it was killed\n")
+    assert faults(ended, tmp_path, {}) == ["other.json was left behind"]
+
+
 def test_every_command_is_drawn() -> None:
     drawn = {argv[0] for argv in option_cases()}
     assert drawn == set(COMMANDS)

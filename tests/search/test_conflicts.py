@@ -46,7 +46,7 @@ CONFLICTS = [
 @pytest.mark.parametrize(("settled", "said"), CONFLICTS)
 def test_the_settled_choices_that_conflict_are_named_and_no_others(settled, said):
     text = refused(**settled)
-    assert f"no legal layout of llama3-70b on gpus 64 with global_batch 512 and {said}" in text
+    assert f"no legal layout of llama3-70b on 64 GPUs with global_batch 512 and {said}" in text
     assert "near by" not in text
 
 

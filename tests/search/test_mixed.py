@@ -275,7 +275,7 @@ def test_what_fits_nowhere_is_said(tmp_path):
     path = file_of(tmp_path / "small.toml", ("dgx-h100", 8), ("dgx-a100-80gb", 8))
     with pytest.raises(
         LayoutError,
-        match="on the last: no layout of gpt3-175b on gpus 8 fits in memory: the least needs",
+        match="on the last: no layout of gpt3-175b on 8 GPUs fits in memory: the least needs",
     ):
         training_on_groups("gpt3-175b", path, batch=8)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.base.units import GIB, gpus_text
+from planner.base.units import GIB, counted, gpus_text
 from planner.models import counts
 from planner.models.flops import shown_mfu
 from planner.report.html.timelines import packed, timeline_record
@@ -88,7 +88,10 @@ def _question_rows(report: PlanReport) -> list[tuple[str, str]]:
             "Network",
             f"{network.name}, {cluster.nics_per_node} x {network.bandwidth_bytes_per_s * 8e-9:g} Gb/s per node",
         ),
-        ("Global batch", f"{request.global_batch:,} sequences, {request.global_batch * int(model.seq_len):,} tokens"),
+        (
+            "Global batch",
+            f"{counted(request.global_batch, 'sequence')}, {request.global_batch * int(model.seq_len):,} tokens",
+        ),
         ("Framework", report.setup.framework.name),
         ("Numbers", f"{request.precision.name.lower()}, attention {request.attention.name.lower()}"),
     ]
