@@ -15,24 +15,52 @@ from planner.layouts import Layouts
 from planner.models import Transformer
 
 Record = TypeVar("Record")
+OF_PASSES = ("schedule", "virtual_stages", "sequence_slices", "micro_batch", "global_batch")
+"""The choices of a row that make passes of a step longer or more, and leave a rank's parameters as they are."""
 MOST = 2**62  # combinations of values that a number of 64 bits tells apart
 
 
 @record
 class Distinct:
-    """Layouts that differ in some columns, one of each; index: which of them each row of all layouts is."""
+    """Layouts that differ in some columns, one of each.
+
+    index: which of them each row of all layouts is; first: a row that each of them is. None if they are all.
+    """
 
     layouts: Layouts
-    index: NDArray[np.intp] | None
+    index: NDArray[np.intp] | None = None
+    first: NDArray[np.intp] | None = None
 
     def spread(self, record: Record) -> Record:
         """An array, or a record of arrays, over the distinct layouts: over all."""
         return record if self.index is None else records.take(record, self.index, self.layouts.shape[-1])
 
+    def of_each(self, record: Record) -> Record:
+        """A record of arrays over all layouts: over the distinct ones."""
+        return record if self.index is None else records.take(record, self.first, len(self.index))
+
     def take(self, rows: Any) -> Distinct:
         """The same for some rows of all layouts; all the distinct layouts stay."""
         index = np.arange(self.layouts.shape[-1]) if self.index is None else self.index
         return replace(self, index=index[rows])
+
+
+def distinct_ranks(model: Transformer, layouts: Layouts) -> Distinct:
+    """Layouts that differ in what one rank's parameters are and how they move.
+
+    That does not depend on the passes of a step. Of rows in a row that are alike the first is taken.
+    """
+    rows = layouts.shape[-1]
+    columns = (getattr(layouts, name) for name in CHOICES if name not in OF_PASSES)
+    new = np.ones(rows, dtype=bool)
+    new[1:] = False
+    for column in columns:
+        if column.shape == (rows,):
+            new[1:] |= column[1:] != column[:-1]
+    first = np.flatnonzero(new)
+    if _per_layout(model) or 2 * len(first) > rows:
+        return Distinct(layouts=layouts)
+    return Distinct(layouts=layouts.take(first), index=np.cumsum(new) - 1, first=first)
 
 
 def distinct_for_one_layer(model: Transformer, layouts: Layouts) -> Distinct:
@@ -42,10 +70,13 @@ def distinct_for_one_layer(model: Transformer, layouts: Layouts) -> Distinct:
     of accelerators, for the slowest of them sets the pace.
     """
     x = layouts
-    per_layout = any(isinstance(getattr(model, f.name), np.ndarray) for f in fields(model))
-    if per_layout:
-        return Distinct(layouts=layouts, index=None)
+    if _per_layout(model):
+        return Distinct(layouts=layouts)
     return _distinct(layouts, x.gpus, *(getattr(x, name) for name, choice in CHOICES.items() if choice.of_layer))
+
+
+def _per_layout(model: Transformer) -> bool:
+    return any(isinstance(getattr(model, f.name), np.ndarray) for f in fields(model))
 
 
 def _distinct(layouts: Layouts, *columns: Any) -> Distinct:
@@ -62,7 +93,7 @@ def _distinct(layouts: Layouts, *columns: Any) -> Distinct:
             continue
         size *= most - least + 1
         if size > MOST:
-            return Distinct(layouts=layouts, index=None)
+            return Distinct(layouts=layouts)
         key = column - least if key is None else key * (most - least + 1) + (column - least)
     if key is None:
         return Distinct(layouts=layouts.take(slice(0, 1)), index=np.zeros(rows, dtype=np.intp))

@@ -1,5 +1,6 @@
 """Parameters of one rank: of its layers, experts and ends, and what ZeRO leaves of them. Array-first, shape (n,)."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array, record
+from planner.costs.deduplicate import Distinct, distinct_ranks
 from planner.costs.shapes import padded_vocab
 from planner.layouts import Layouts
 from planner.models import Transformer, counts, mix
@@ -63,14 +65,23 @@ class RankParts:
     layouts: Layouts
 
     @cached_property
+    def distinct(self) -> Distinct:
+        """The layouts whose ranks have other parts."""
+        return distinct_ranks(self.model, self.layouts)
+
+    @cached_property
     def mine(self) -> Transformer:
-        """The model that one tensor rank holds."""
-        return tensor_rank(self.model, self.layouts)
+        """The model that one tensor rank of the distinct layouts holds."""
+        return tensor_rank(self.model, self.distinct.layouts)
+
+    def _each(self, count: Callable[[Transformer], Any], model: Transformer | None = None) -> Any:
+        """What so many parameters of a tensor rank's model are, of all the layouts."""
+        return self.distinct.spread(count(self.mine if model is None else model))
 
     @cached_property
     def whole_expert(self) -> Any:
         """Parameters of a routed expert, cut as the layers are."""
-        return counts.expert_params(self.mine)
+        return self._each(counts.expert_params)
 
     @cached_property
     def expert(self) -> Any:
@@ -85,18 +96,25 @@ class RankParts:
     @cached_property
     def average(self) -> Any:
         """Parameters of an average layer without its routed experts."""
-        return counts.layers_params(self.mine) / self.model.num_layers - self.sparse * self.whole_expert
+        return self._each(counts.layers_params) / self.model.num_layers - self.sparse * self.whole_expert
 
     @cached_property
-    def ends(self) -> tuple[Any, Any]:
-        """Parameters of the embedding, and of the norm before the head."""
-        return counts.embedding_params(self.mine), counts.norm_params(self.mine)
+    def ends(self) -> tuple[Any, Any, Any]:
+        """Parameters of the embedding, of the norm before the head, and of a head with a table of its own."""
+        head = self._each(lambda mine: counts.head_params(mine, False))
+        return self._each(counts.embedding_params), counts.norm_params(self.mine), head
+
+    @cached_property
+    def dense_more(self) -> Any:
+        """Parameters of a layer's dense MLP beyond those of a layer with experts."""
+        whole = [self._each(counts.layers_params, each(self.mine)) for each in (mix.all_dense, mix.all_sparse)]
+        return (whole[0] - whole[1]) / self.model.num_layers
 
     @cached_property
     def module(self) -> Any:
         """Parameters of multi-token prediction; the projection's columns are cut over the tensor ranks."""
         cut = (1.0 - 1.0 / self.layouts.tp) * counts.mtp_projection_params(self.model)
-        return counts.mtp_params(self.mine) - cut
+        return self._each(counts.mtp_params) - cut
 
     def rank(self, layers: Any, first: Any, last: Any, modules: Any = None, dense: Any = 0.0) -> RankParameters:
         """Parameters of a rank with `layers` layers, the embedding where `first`, norm and head where `last`.
@@ -108,15 +126,14 @@ class RankParts:
         norms, router, products down to latents and biases that are added to their sum whole, and a key and value head
         each (Megatron-Core). Beside the modules lies a second copy of the embedding, where that is on another rank.
         """
-        model, mine, expert, (embedding, norm) = self.model, self.mine, self.expert, self.ends
-        apart = np.asarray(first) < last
-        head = counts.head_params(mine, np.asarray(model.tied) & ~apart)
-        ends = first * embedding + last * (norm + head)
+        model, expert, (embedding, norm, head) = self.model, self.expert, self.ends
+        tied = np.asarray(model.tied)
+        own_head = np.where(tied & ~(np.asarray(first) < last), 0.0, head) if tied.any() else head
+        ends = first * embedding + last * (norm + own_head)
         of_layers, of_experts = layers * self.average, layers * self.sparse * expert
         if np.any(dense):
-            mlp = counts.layers_params(mix.all_dense(mine)) - counts.layers_params(mix.all_sparse(mine))
             routed = np.asarray(model.num_experts)
-            of_layers = of_layers + dense * (mlp / model.num_layers + routed * self.whole_expert)
+            of_layers = of_layers + dense * (self.dense_more + routed * self.whole_expert)
             of_experts = of_experts - dense * routed * expert
         further = np.asarray(model.num_mtp_layers)
         if further.any():
@@ -125,8 +142,8 @@ class RankParts:
             of_layers = of_layers + modules * (self.module - routed * self.whole_expert)
             of_experts = of_experts + modules * routed * expert
             # The embedding again, where it is not the head's table.
-            again = (np.asarray(first) < modules) & (further > 0) & ~(np.asarray(model.tied) & (np.asarray(last) > 0))
-            ends = ends + np.where(again, modules * counts.head_params(mine, False), 0.0)
+            again = (np.asarray(first) < modules) & (further > 0) & ~(tied & (np.asarray(last) > 0))
+            ends = ends + np.where(again, modules * head, 0.0)
         return RankParameters(layers=np.asarray(of_layers), experts=np.asarray(of_experts), ends=np.asarray(ends))
 
 

@@ -17,13 +17,14 @@ from planner.base import records
 from planner.base.arrays import Array, Bools, record
 from planner.costs.memory.fit_chance import FIT_CHANCE, fit_chance, kinds_of, unmeasured
 from planner.costs.memory.rank import Memory
-from planner.costs.one_layer import OneLayer, one_layer
+from planner.costs.one_layer import OneLayer
 from planner.layouts import Layouts, Precision
 from planner.models.flops import step_flops, weight_gradient_flops
 from planner.setup import Setup
 from planner.step.pipelines import trait
 from planner.step.ranks import rank_memories
-from planner.step.step_costs import StepCosts, step_costs
+from planner.step.splits import alike
+from planner.step.step_costs import StepCosts, layers_of_ends, step_costs, unsplit, with_stages
 from planner.step.step_time import StepTime, step_time
 
 ROUNDING = 1e-12  # of a step
@@ -143,13 +144,16 @@ def totals(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> Total
 
     one: their `one_layer`, where it is known.
     """
-    one = one or one_layer(setup, layouts)
-    costs = step_costs(setup, layouts, one, alike=True)
-    out, apart = _totals(costs), costs.stages.apart
-    if apart is None:
-        return out
-    own = _totals(step_costs(setup, records.take(layouts, apart, layouts.shape[-1]), one.take(apart)))
-    return records.combined([out, own], lambda of_all, of_some: _with_rows(of_all, apart, of_some))
+    some = unsplit(setup, layouts, one)
+    ends = layers_of_ends(some)
+    least, apart = alike(layouts, ends)
+    if apart.all() or not apart.any():
+        return _totals(with_stages(some, ends if apart.any() else least))
+    rows = [np.flatnonzero(~apart), np.flatnonzero(apart)]
+    each = zip(rows, (least, ends), strict=True)
+    parts = [_totals(with_stages(some.take(at), records.take(own, at, len(apart)))) for at, own in each]
+    order = np.argsort(np.concatenate(rows))
+    return records.combined(parts, lambda *own: np.concatenate(own, axis=-1).take(order, -1))
 
 
 def _totals(costs: StepCosts) -> Totals:
@@ -157,13 +161,6 @@ def _totals(costs: StepCosts) -> Totals:
     step, bubble = (np.broadcast_to(x, shape) for x in (time.total_s, time.bubble_s))
     peak = reduce(np.maximum, [rank.total_bytes for rank in rank_memories(costs)])
     return Totals(step_time_s=step, bubble_s=bubble, memory_bytes=np.broadcast_to(peak, costs.case.layouts.shape))
-
-
-def _with_rows(of_all: Array, rows: Any, of_some: Array) -> Array:
-    """An array with some rows in place of its own."""
-    out = of_all.copy()
-    out[..., rows] = of_some
-    return out
 
 
 def least_step_s(setup: Setup, layouts: Layouts) -> Array:

@@ -11,7 +11,8 @@ import numpy as np
 from planner.base.arrays import Array, Bools, Ints, record
 from planner.layouts import Layouts, Split
 
-ALIKE = 0.4  # of a grid's rows: where more have stages that differ by other choices, computing these again costs more
+Ends = tuple[Array, Array]
+"""Layers of the first and of the last rank, or virtual stage where a split by cost fills several of a rank."""
 
 
 @record
@@ -38,8 +39,8 @@ class Stages:
     """What each rank has, (n,): the first, `num_early` ranks behind it, the others between the ends, the last.
 
     fullest: ranks between the ends that may hold most, where stages are given layer by layer (else None): number,
-    layers, modules and dense, (4, k, n). apart: rows of a grid whose stages are not those (`split_layers`, alike).
-    chunk_ends: layers of the first and the last virtual stage where several per rank are split by cost (else None).
+    layers, modules and dense, (4, k, n). chunk_ends: layers of the first and the last virtual stage where several per
+    rank are split by cost (else None).
     """
 
     first: Share
@@ -48,8 +49,7 @@ class Stages:
     late: Share
     last: Share
     fullest: Array | None = None
-    apart: Ints | None = None
-    chunk_ends: tuple[Array, Array] | None = None
+    chunk_ends: Ends | None = None
 
     @property
     def kinds(self) -> tuple[Share, Share, Share, Share]:
@@ -70,14 +70,19 @@ class Stages:
         return np.array([first, *middle, last], dtype=np.int64)[:p]
 
 
-def _alike(ends: tuple[Array, Array]) -> tuple[tuple[Array, Array], Bools | None]:
-    """A grid's layers of the first and the last rank by the first of its other choices, and the rows where another
-    choice gives others; all layers as they are, and no rows, where these would be many."""
-    least = [x[(slice(0, 1),) * (x.ndim - 1)] for x in ends]
+def alike(layouts: Layouts, ends: Ends) -> tuple[Ends, Bools]:
+    """A grid's ends by the first of its choices but the split, and the rows where another choice has others.
+
+    Most splits come out the same whatever is recomputed or sharded.
+    """
+
+    def of_first(x: Array) -> Array:
+        axes = ((1,) * x.ndim + layouts.layer_split.shape)[-x.ndim : -1]
+        return x[tuple(slice(None if n > 1 else 1) for n in axes)]
+
+    least = of_first(ends[0]), of_first(ends[1])
     differs = [(x != one).any(axis=tuple(range(x.ndim - 1))) for x, one in zip(ends, least, strict=True)]
-    apart = differs[0] | differs[1]
-    share = np.count_nonzero(apart) / len(apart)
-    return (ends, None) if share > ALIKE else ((least[0], least[1]), apart if share else None)
+    return least, differs[0] | differs[1]
 
 
 def shared_by_ends(num_layers: Any, stages: Any, heads: Any = 1) -> Any:
@@ -119,23 +124,18 @@ def balanced_load(L: Any, p: Any, e: Array, g: Array) -> Array:
     """The least possible load of the slowest of p contiguous stages, in layers.
 
     L layers of cost 1, an embedding of cost e before the first and a head of cost g after the last. A load T is
-    enough when T >= e, g and (p-2) floor(T) + floor(T-e) + floor(T-g) >= L; the least is k, k + e or k + g for
-    a whole k.
+    enough when T >= e, g and (p-2) floor(T) + floor(T-e) + floor(T-g) >= L. With T = k + t, k whole and 0 <= t < 1, the
+    sum is p k - floor(e) - floor(g), less one for each end whose fraction is above t. So t is 0 or one of these two.
     """
-    whole = L + e + g
-    average, least, between = whole / p, np.maximum(e, g) - 1e-9, p - 2
-    best = np.array(np.broadcast_to(whole, np.shape(average)))
-    for extra in (0.0, e, g):
-        start = np.floor(np.maximum(average - extra, 0.0))
-        for step in (0, 1, 2):
-            load = start + step + extra
-            room = between * np.floor(load + 1e-9) + np.maximum(np.floor(load - e + 1e-9), 0)
-            room += np.maximum(np.floor(load - g + 1e-9), 0)
-            np.minimum(best, load, out=best, where=(room >= L) & (load >= least))
-    return np.asarray(np.where(p > 1, best, whole))
+    on_e, on_g = np.floor(e + 1e-9), np.floor(g + 1e-9)
+    of_e, of_g = np.maximum(e - on_e, 0.0), np.maximum(g - on_g, 0.0)
+    held = L + on_e + on_g
+    load = np.minimum(np.ceil(held / p) + np.maximum(of_e, of_g), np.ceil((held + 1.0) / p) + np.minimum(of_e, of_g))
+    load = np.maximum(np.minimum(load, np.ceil((held + 2.0) / p)), np.maximum(e, g))
+    return np.asarray(np.where(p > 1, load, L + e + g))
 
 
-def split_layers(
+def end_layers(
     layouts: Layouts,
     num_layers: Any,
     embedding: Array,
@@ -143,42 +143,39 @@ def split_layers(
     sizes: tuple[Any, Any] = (0.0, 0.0),
     heads: Any = 1.0,
     head_products: Any = 0.0,
-    alike: bool = False,
     chunks: Any = 1,
-) -> Stages:
-    """Layers per rank under each layout's split; embedding and head are costs in units of one layer.
+) -> Ends:
+    """Layers of the ends under each layout's split; embedding and head are costs in units of one layer.
 
     sizes: parameters of embedding and head in units of a layer's; heads: one, and those of multi-token prediction;
-    head_products: the head's in units of a layer's. alike: take a row's split from the first of a grid's choices, and
-    name the rows where others split otherwise (`Stages.apart`): most splits come out the same whatever is recomputed.
-    chunks: virtual stages per rank that a split by cost fills one by one; 1 for other splits, and where a rank shares
-    its layers out.
+    head_products: the head's in units of a layer's. chunks: virtual stages per rank that a split by cost fills one by
+    one; 1 for other splits, and where a rank shares its layers out.
 
     Even: the same count, the remainder one each to the first ranks. Ends: the same count of layers, embedding and
     heads, these for one layer each. The other splits have a function each, which tells its rule.
     """
     L, p = np.asarray(num_layers, dtype=np.float64), layouts.pp
-    ways: list[tuple[Split, Callable[[], tuple[Array, Array]]]] = [
+    ways: list[tuple[Split, Callable[[], Ends]]] = [
         (Split.BALANCED, lambda: _balanced(L, p * chunks, embedding, head)),
         (Split.PARAMETERS, lambda: _by_parameters(L, layouts, sizes)),
         (Split.ENDS, lambda: ((L + 1.0 + heads) / p - 1.0, (L + 1.0 + heads) / p - heads)),
         (Split.LAST, lambda: _short_last(L, p, layouts.virtual_stages)),
         (Split.PRODUCTS, lambda: _by_products(L, p, head_products)),
     ]
-    first, last = np.ceil(L / p), np.where(p == 1, 0.0, np.floor(L / p))
-    apart = None
+    first, last = np.where(p == 1, L, np.ceil(L / p)), np.where(p == 1, 0.0, np.floor(L / p))
     for split, way in ways:
         of_split = (layouts.layer_split == split) & (p > 1)
         if of_split.any():
-            ends = way()
-            if alike and split == Split.BALANCED:
-                ends, apart = _alike(ends)
-            first, last = (np.where(of_split, new, old) for new, old in zip(ends, (first, last), strict=True))
+            first, last = (np.where(of_split, new, old) for new, old in zip(way(), (first, last), strict=True))
+    return first, last
+
+
+def split_layers(layouts: Layouts, num_layers: Any, ends: Ends, chunks: Any = 1) -> Stages:
+    """Layers per rank, given those of the ends (`end_layers`, chunks as there)."""
+    L, p = np.asarray(num_layers, dtype=np.float64), layouts.pp
     by_cost = (layouts.layer_split == Split.BALANCED) & (p > 1)
-    stages = _between(L, p, np.where(p == 1, L, first), last, by_cost, chunks)
-    if np.any(chunks > 1):
-        stages = replace(stages, chunk_ends=(first, last))
-    return stages if apart is None else replace(stages, apart=np.flatnonzero(apart))
+    stages = _between(L, p, *ends, by_cost, chunks)
+    return replace(stages, chunk_ends=ends) if np.any(chunks > 1) else stages
 
 
 def _balanced(L: Array, p: Any, embedding: Array, head: Array) -> tuple[Array, Array]:

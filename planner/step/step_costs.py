@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import reduce
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -43,20 +43,19 @@ from planner.step.pipelines import (
 )
 from planner.step.ranks import key_ranks
 from planner.step.shared_ends import SharedHead, shared_ends
-from planner.step.splits import Stages, split_layers
+from planner.step.splits import Ends, Stages, end_layers, split_layers
 
 
 @record
-class StepCosts:
-    """The parts of every layout's step; arrays of shape (n,), or of a grid as far as they depend on its choices.
+class Unsplit:
+    """Of a step's parts those that don't depend on how the layers lie on stages.
+
+    Arrays of shape (n,), or of a grid as far as they depend on its choices.
 
     cost, layer: of one layer, without and with its exposed communication. Full recomputation repeats that layer.
     ends: embedding, head and multi-token prediction modules.
-    reduce_s, gather_s: data-parallel collectives of the rank with most parameters, before any overlap.
-    gather_link_s: seconds of a node's links that the gather's bytes need.
+    layer_params: parameters of one layer on one rank.
     send_s: exposed seconds of one transfer of a micro-batch to the neighbouring stage.
-    update_s: seconds of the optimizer.
-    busiest_params: parameters of the rank with most, before sharding.
     layer_not_recomputed: a layer that full recomputation leaves out. None if no layout has such layers.
     offload_layer_s: seconds in which a layer's activations go to the host, or come back. None if no layout offloads.
     shared_head: a rank's part of the head. None if no layout shares the head.
@@ -69,24 +68,37 @@ class StepCosts:
     layer: LayerTime
     ends: EmbeddingHeadCost
     activations: Activations
-    stages: Stages
     traffic: Traffic
-    reduce_s: Array
-    gather_s: Array
-    gather_link_s: Array
+    layer_params: Array
     send_s: Array
-    update_s: Array
-    busiest_params: Array
     layer_not_recomputed: LayerTime | None = None
     offload_layer_s: Array | None = None
     shared_head: SharedHead | None = None
     dense_s: tuple[Any, Any, Any] = (0.0, 0.0, 0.0)
 
-    def take(self, index: Any) -> StepCosts:
-        """The costs of a table's layouts at an index array, mask or slice."""
-        taken = records.take(self, index, len(self.busiest_params))
+    def take(self, index: Any) -> Self:
+        """The costs of the layouts at an index array, mask or slice; of a grid, its rows there."""
+        taken = records.take(self, index, self.case.layouts.shape[-1])
         shared = taken.shared_head is not None and np.any(shares_ends(taken.case.layouts))
         return taken if shared else replace(taken, shared_head=None)
+
+
+@record
+class StepCosts(Unsplit):
+    """The parts of every layout's step.
+
+    reduce_s, gather_s: data-parallel collectives of the rank with most parameters, before any overlap.
+    gather_link_s: seconds of a node's links that the gather's bytes need.
+    update_s: seconds of the optimizer.
+    busiest_params: parameters of the rank with most, before sharding.
+    """
+
+    stages: Stages
+    reduce_s: Array
+    gather_s: Array
+    gather_link_s: Array
+    update_s: Array
+    busiest_params: Array
 
     def mean_layer(self) -> tuple[LayerTime, Array]:
         """The average layer where recomputation repeats only some, and the share of layers that it repeats."""
@@ -104,11 +116,14 @@ class StepCosts:
         return layer, np.asarray(1.0 - share)
 
 
-def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None, alike: bool = False) -> StepCosts:
-    """The parts of every layout's step.
+def step_costs(setup: Setup, layouts: Layouts) -> StepCosts:
+    """The parts of every layout's step. layouts must be legal (`planner.step.legality`)."""
+    some = unsplit(setup, layouts)
+    return with_stages(some, layers_of_ends(some))
 
-    layouts must be legal (`planner.step.legality`). one: their `one_layer`, where it is known.
-    """
+
+def unsplit(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> Unsplit:
+    """The parts that don't depend on the stages. one: the layouts' `one_layer`, where it is known."""
     one = one or one_layer(setup, layouts)
     case, spread = one.case_of(layouts), one.distinct.spread
     params = case.ranks.rank(1.0, False, False)
@@ -119,30 +134,38 @@ def step_costs(setup: Setup, layouts: Layouts, one: OneLayer | None = None, alik
     layer = layer_time(case, cost, bare_traffic)
     ends = _with_head_and_modules(case, one, bare_ends, layer, bare_traffic)
     ends, held, t, shared_head = shared_ends(case, cost, ends, spread(one.activations), bare_traffic)
-    dense_s = _dense_s(case, one, layer, cost)
-    stages = _stages(case, layer, ends, params.total, dense_s, alike)
-    ranks = [share for _, share in key_ranks(layouts, stages)]
-    own = records.largest([case.ranks.rank(**vars(share)) for share in ranks], lambda rank: rank.total)
-    reduce_s, gather_s, gather_link_s = _data_collectives(case, own, [rank.layers for rank in ranks])
-    return StepCosts(
+    return Unsplit(
         case=case,
         cost=cost,
         layer=layer,
         ends=ends,
         activations=held,
-        stages=stages,
         traffic=t,
-        reduce_s=reduce_s,
-        gather_s=gather_s,
-        gather_link_s=gather_link_s,
+        layer_params=params.total,
         send_s=exposed_send_s(case, t.send_s),
-        update_s=weight_copies(layouts) * optimizer_s(case, own),
-        busiest_params=own.total,
         layer_not_recomputed=_layer_not_recomputed(case, one, cost, params),
         offload_layer_s=_offload_layer_s(case, held),
         shared_head=shared_head,
-        dense_s=dense_s,
+        dense_s=_dense_s(case, one, layer, cost),
     )
+
+
+def with_stages(some: Unsplit, ends: Ends) -> StepCosts:
+    """All parts, given the layers of the ends."""
+    case, layouts = some.case, some.case.layouts
+    stages = with_given(split_layers(layouts, case.model.num_layers, ends, _chunks(layouts)), layouts, case.model)
+    ranks = [share for _, share in key_ranks(layouts, stages)]
+    own = records.largest([case.ranks.rank(**vars(share)) for share in ranks], lambda rank: rank.total)
+    reduce_s, gather_s, gather_link_s = _data_collectives(case, own, [rank.layers for rank in ranks])
+    return StepCosts(
+        **vars(some), stages=stages, reduce_s=reduce_s, gather_s=gather_s, gather_link_s=gather_link_s,
+        update_s=weight_copies(layouts) * optimizer_s(case, own), busiest_params=own.total,
+    )  # fmt: skip
+
+
+def _chunks(layouts: Layouts) -> Array:
+    """Virtual stages per rank that a split by cost fills one by one; else 1."""
+    return np.where(filled_one_by_one(layouts), layouts.virtual_stages, 1)
 
 
 def _traffic(case: Case, of_layer: LayerTraffic, params: RankParameters) -> Traffic:
@@ -210,27 +233,25 @@ def _dense_s(case: Case, one: OneLayer, layer: LayerTime, cost: LayerCost) -> tu
     return forward, backward, weights
 
 
-def _stages(
-    case: Case, layer: LayerTime, ends: EmbeddingHeadCost, layer_params: Array, dense_s: tuple[Any, ...], alike: bool
-) -> Stages:
-    """The split of the layers over the stages. The embedding and the head count as a number of layers each.
+def layers_of_ends(some: Unsplit) -> Ends:
+    """Layers of the first and the last stage. The embedding and the head count as a number of layers each.
 
     Leading dense layers lie with the embedding: what one of them takes less than an expert layer is taken off that.
     """
+    case, layer, ends, dense_s = some.case, some.layer, some.ends, some.dense_s
     model, layouts, mid = case.model, case.layouts, between_share(case.layouts)
     shares = end_shares(layouts) - mid
     more_s = mix.leading_dense(model) * (dense_s[0] + dense_s[1]) * (weight_copies(layouts) == 1)
     each_s = layer.total_s - more_s / model.num_layers
     embedding = (ends.embedding_forward_s + ends.embedding_backward_s + more_s) / each_s
     head = ends.head_s / each_s
-    table = case.padded_vocab / layouts.tp * model.hidden / layer_params
+    table = case.padded_vocab / layouts.tp * model.hidden / some.layer_params
     on_first, on_last = (share[0] * embedding + share[1] * head for share in (shares[:2], shares[2:]))
     sizes = (table, table + model.num_mtp_modules)
-    stages = split_layers(
-        layouts, model.num_layers, on_first, on_last, sizes, model.output_heads, counts.head_in_layers(model), alike,
-        np.where(filled_one_by_one(layouts), layouts.virtual_stages, 1),
+    return end_layers(
+        layouts, model.num_layers, on_first, on_last, sizes, model.output_heads, counts.head_in_layers(model),
+        _chunks(layouts),
     )  # fmt: skip
-    return with_given(stages, layouts, model)
 
 
 def _data_collectives(case: Case, own: RankParameters, layers: list[Any]) -> tuple[Array, Array, Array]:

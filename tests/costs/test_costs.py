@@ -19,8 +19,9 @@ from planner.layouts import Attention, Layouts, Precision, Recompute, Split
 from planner.models import flops, load_model
 from planner.setup import Setup
 from planner.step.estimate import estimate
-from planner.step.splits import balanced_load, split_layers, stages_between, virtual_stage_layers
+from planner.step.splits import balanced_load, stages_between, virtual_stage_layers
 from planner.step.step_costs import step_costs
+from tests.costs.stages import stages_of
 from tests.costs.toy import case, layer_bytes
 
 A100 = load_accelerator("a100-sxm-80gb")
@@ -204,7 +205,7 @@ def test_balanced_load_is_the_least(L, p, e, g):
 def test_a_balanced_split_has_all_layers_and_the_least_load(L, p, e, g):
     """Of splits in which a rank between the ends has a layer: where there is none, no such layout is legal."""
     layouts = Layouts.of(pp=p, layer_split=Split.BALANCED, global_batch=8)
-    layers = split_layers(layouts, L, np.array([e]), np.array([g])).layers(0, p)
+    layers = stages_of(layouts, L, np.array([e]), np.array([g])).layers(0, p)
     if layers.min() < 1:
         return
     assert layers.sum() == L
@@ -218,7 +219,7 @@ def test_virtual_stages_filled_by_cost(p, v, more, e, g):
     """The least load of a virtual stage, and ranks as sums of theirs; e is below 0 with dense layers."""
     L = p * v + more
     layouts = Layouts.of(pp=p, layer_split=Split.BALANCED, virtual_stages=v, schedule="interleaved", global_batch=8)
-    stages = split_layers(layouts, L, np.array([e]), np.array([g]), chunks=np.array([v]))
+    stages = stages_of(layouts, L, np.array([e]), np.array([g]), chunks=np.array([v]))
     layers = stages_between(L, p * v, *(int(x[0]) for x in stages.chunk_ends))
     assert layers.sum() == L
     load = layers + np.array([e, *[0.0] * (p * v - 2), g])
@@ -252,7 +253,7 @@ def test_a_split_by_parameters_fills_rank_after_rank(p, L, e, g):
         return
     layouts = Layouts.of(pp=p, layer_split=Split.PARAMETERS, global_batch=8)
     cost = (np.array([0.5]), np.array([2.5]))
-    stages = split_layers(layouts, L, *cost, (np.array([e]), np.array([g])))
+    stages = stages_of(layouts, L, *cost, (np.array([e]), np.array([g])))
     assert stages.layers(0, p).tolist() == wanted
 
 
@@ -271,7 +272,7 @@ def test_splits_by_parameters_of_a_published_model():
 def test_a_split_by_ends_counts_embedding_and_head_as_layers():
     """LLaMA 405B on eight ranks of eight chunks: two layers each, but one on the first and the last."""
     layouts = Layouts.of(pp=[8, 2, 16], layer_split=Split.ENDS, global_batch=8)
-    stages = split_layers(layouts, 126, np.full(3, 0.25), np.full(3, 1.5))
+    stages = stages_of(layouts, 126, np.full(3, 0.25), np.full(3, 1.5))
     assert stages.layers(0, 8).tolist() == [15, 16, 16, 16, 16, 16, 16, 15]
     assert stages.layers(1, 2).tolist() == [63, 63]
     assert virtual_stage_layers(126, 64, Split.ENDS).tolist() == [1, *[2] * 62, 1]
@@ -279,18 +280,18 @@ def test_a_split_by_ends_counts_embedding_and_head_as_layers():
     assert virtual_stage_layers(80, 16, Split.EVEN).tolist() == [5] * 16
     # DeepSeek-V3 with a module of multi-token prediction: two heads on the last stage, as in its recipe for H100.
     assert virtual_stage_layers(61, 32, Split.ENDS, 2).tolist() == [1, *[2] * 30, 0]
-    two = split_layers(Layouts.of(pp=8, layer_split=Split.ENDS, global_batch=8), 61, np.zeros(1), np.zeros(1), heads=2)
+    two = stages_of(Layouts.of(pp=8, layer_split=Split.ENDS, global_batch=8), 61, np.zeros(1), np.zeros(1), heads=2)
     assert two.layers(0, 8).tolist() == [7, *[8] * 6, 6]
     for p, v in ((8, 8), (16, 8), (2, 16), (4, 2)):
         rank_layers = virtual_stage_layers(126, p * v, Split.ENDS).reshape(v, p).sum(axis=0)
-        one = split_layers(Layouts.of(pp=p, layer_split=Split.ENDS, global_batch=8), 126, np.zeros(1), np.zeros(1))
+        one = stages_of(Layouts.of(pp=p, layer_split=Split.ENDS, global_batch=8), 126, np.zeros(1), np.zeros(1))
         assert rank_layers.tolist() == one.layers(0, p).tolist()
 
 
 def test_a_split_with_a_short_last_stage():
     """DeepSeek-V3's 61 layers: 4 ranks of 16, 16, 16 and 13; as 16 virtual stages 15 times 4 and 1."""
     layouts = Layouts.of(pp=[4, 4, 16, 2], virtual_stages=[1, 4, 1, 3], layer_split=Split.LAST, global_batch=8)
-    stages = split_layers(layouts, 61, np.full(4, 0.25), np.full(4, 1.5))
+    stages = stages_of(layouts, 61, np.full(4, 0.25), np.full(4, 1.5))
     assert [stages.layers(i, p).tolist() for i, p in enumerate((4, 4, 16, 2))] == [
         [16, 16, 16, 13], [16, 16, 16, 13], [*[4] * 15, 1], [33, 28],
     ]  # fmt: skip
@@ -298,12 +299,12 @@ def test_a_split_with_a_short_last_stage():
     for p, v in ((4, 4), (2, 3), (8, 2)):
         ranks = virtual_stage_layers(61, p * v, Split.LAST).reshape(v, p).sum(axis=0)
         split = Layouts.of(pp=p, virtual_stages=v, layer_split=Split.LAST, global_batch=8)
-        assert ranks.tolist() == split_layers(split, 61, np.zeros(1), np.zeros(1)).layers(0, p).tolist()
+        assert ranks.tolist() == stages_of(split, 61, np.zeros(1), np.zeros(1)).layers(0, p).tolist()
 
 
 def test_splits():
     layouts = Layouts.of(pp=[1, 4, 8, 8], layer_split=[0, 0, 0, Split.BALANCED], global_batch=8)
-    stages = split_layers(layouts, 60, np.zeros(4), np.full(4, 2.0))
+    stages = stages_of(layouts, 60, np.zeros(4), np.full(4, 2.0))
     assert stages.layers(3, 8).tolist() == [8, 7, 7, 8, 8, 8, 8, 6]  # the fuller ones where less is in flight
     assert stages.first.layers.tolist()[:3] == [60, 15, 8]
 
@@ -322,13 +323,13 @@ def test_a_split_by_products_fills_a_stage_beyond_its_share():
     for layers, head in ((16, 4.0), (32, 536870912 / 243269632), (28, 402653184 / 113246208), (80, 0.7), (24, 0.0)):
         for p in (2, 3):
             layouts = Layouts.of(pp=p, layer_split=Split.PRODUCTS, global_batch=8)
-            stages = split_layers(layouts, layers, np.zeros(1), np.zeros(1), head_products=head)
+            stages = stages_of(layouts, layers, np.zeros(1), np.zeros(1), head_products=head)
             assert stages.layers(0, p).tolist() == theirs(layers, head, p)
         for p in (4, 8):  # of those between the ends, how many have how many, where none is empty
             if 0 in theirs(layers, head, p)[:-1]:
                 continue
             layouts = Layouts.of(pp=p, layer_split=Split.PRODUCTS, global_batch=8)
-            ours = split_layers(layouts, layers, np.zeros(1), np.zeros(1), head_products=head).layers(0, p).tolist()
+            ours = stages_of(layouts, layers, np.zeros(1), np.zeros(1), head_products=head).layers(0, p).tolist()
             expected = theirs(layers, head, p)
             assert (ours[0], ours[-1]) == (expected[0], expected[-1])
             assert sorted(ours) == sorted(expected)

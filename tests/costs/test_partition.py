@@ -14,7 +14,8 @@ from planner.costs.layer.slices import equal_work_slices, even_slices
 from planner.layouts import Layouts, Split
 from planner.models import Transformer
 from planner.step.partition import partition
-from planner.step.splits import balanced_load, split_layers
+from planner.step.splits import balanced_load
+from tests.costs.stages import stages_of
 from tests.costs.toy import slice_shares
 
 
@@ -109,7 +110,7 @@ def test_the_closed_form_of_equal_layers_is_never_worse(layers, stages, embeddin
 def test_an_end_has_more_than_its_share_only_where_the_ranks_between_are_full(layers, p, embedding, head):
     """The slowest rank is as fast as can be, and what it is slow by is not filled up: layers are memory."""
     asked = Layouts.of(global_batch=p, pp=p, layer_split=Split.BALANCED)
-    own = split_layers(asked, layers, np.array([embedding]), np.array([head])).layers(0, p)
+    own = stages_of(asked, layers, np.array([embedding]), np.array([head])).layers(0, p)
     load = own + np.array([embedding, *[0.0] * (p - 2), head])
     assert own.sum() == layers
     slowest = float(balanced_load(layers, p, np.array(embedding), np.array(head)))

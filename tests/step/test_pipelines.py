@@ -6,7 +6,8 @@ from planner.layouts import Layouts
 from planner.step.given_stages import with_ends
 from planner.step.pipelines import by_schedule, embedding_apart_from_head, end_shares, layers_at_once, pipeline
 from planner.step.ranks import key_ranks
-from planner.step.splits import Share, Stages, split_layers
+from planner.step.splits import Share, Stages
+from tests.costs.stages import stages_of
 
 
 def test_shares_of_the_ends():
@@ -54,7 +55,7 @@ def test_of_later_ranks_with_more_layers_the_first_may_be_the_fullest():
 
 
 def test_layers_of_every_rank():
-    stages = split_layers(Layouts.of(pp=[4, 3, 2, 1], global_batch=8), 11, np.zeros(4), np.zeros(4))
+    stages = stages_of(Layouts.of(pp=[4, 3, 2, 1], global_batch=8), 11, np.zeros(4), np.zeros(4))
     assert [stages.layers(i, p).tolist() for i, p in enumerate([4, 3, 2, 1])] == [[3, 3, 3, 2], [4, 4, 3], [6, 5], [11]]
 
 

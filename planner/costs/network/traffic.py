@@ -283,10 +283,16 @@ def traffic(case: Case, layer: LayerTraffic, params: RankParameters) -> Traffic:
     table_bytes = case.padded_vocab / layouts.tp * model.hidden * reduced_bytes(case)
     return Traffic(
         **{f.name: getattr(layer, f.name) for f in fields(LayerTraffic)},
-        **vars(_sharded_layer(case, params)),
+        **vars(_sharded(case, params)),
         send_s=micro_batch_send_s(case),
         tied_s=np.where(summed, 2.0 * rank_send_s(cluster, layouts, table_bytes), 0.0),
     )
+
+
+def _sharded(case: Case, params: RankParameters) -> ShardedLayer:
+    """`_sharded_layer`, of layouts whose ranks differ alone."""
+    each = case.ranks.distinct
+    return each.spread(_sharded_layer(replace(each.of_each(case), layouts=each.layouts), each.of_each(params)))
 
 
 def _sharded_layer(case: Case, params: RankParameters) -> ShardedLayer:
