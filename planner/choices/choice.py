@@ -42,7 +42,8 @@ class Choice:
     twins. risks: how many unusual choices it counts as where it is not at its default; 2 where no measured run has it.
     parse: reads a text that is more than a name, and raises InputError if it is none. codec: how a text that layouts
     hold as a number is read and written; its default is the number.
-    of_layer: what a layer, the embedding or the head costs for one micro-batch may depend on it.
+    of_layer: what a layer, the embedding or the head costs for one micro-batch may depend on it. of_rank: what a
+    rank's parameters are, and what moving them takes, may.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Choice:
     derived: str = ""
     axis: int = 0
     of_layer: bool = True
+    of_rank: bool = True
     tried: tuple[Any, ...] = ()
     pipelined: bool = False
     depends: bool = False

@@ -15,8 +15,6 @@ from planner.layouts import Layouts
 from planner.models import Transformer
 
 Record = TypeVar("Record")
-OF_PASSES = ("schedule", "virtual_stages", "sequence_slices", "micro_batch", "global_batch")
-"""The choices of a row that make passes of a step longer or more, and leave a rank's parameters as they are."""
 MOST = 2**62  # combinations of values that a number of 64 bits tells apart
 
 
@@ -46,12 +44,9 @@ class Distinct:
 
 
 def distinct_ranks(model: Transformer, layouts: Layouts) -> Distinct:
-    """Layouts that differ in what one rank's parameters are and how they move.
-
-    That does not depend on the passes of a step. Of rows in a row that are alike the first is taken.
-    """
+    """Layouts that differ in what a rank's parameters are and what moving them takes: of neighbours alike the first."""
     rows = layouts.shape[-1]
-    columns = (getattr(layouts, name) for name in CHOICES if name not in OF_PASSES)
+    columns = (getattr(layouts, name) for name, choice in CHOICES.items() if choice.of_rank)
     new = np.ones(rows, dtype=bool)
     new[1:] = False
     for column in columns:

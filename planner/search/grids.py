@@ -50,15 +50,11 @@ class Run(NamedTuple):
     sequence_slices: int
 
 
-@dataclass(frozen=True)
-class GridAxis:
+class GridAxis(NamedTuple):
     """Choices that combine with every row. values: one value for each name, in every combination that is tried."""
 
     names: tuple[str, ...]
     values: tuple[tuple[int, ...], ...]
-
-    def __len__(self) -> int:
-        return len(self.values)
 
 
 Axes = tuple[GridAxis, ...]
@@ -160,7 +156,11 @@ def grids(
 
 
 def _size(axes: Axes) -> int:
-    return prod(len(axis) for axis in axes)
+    return prod(_shape(axes))
+
+
+def _shape(axes: Axes) -> tuple[int, ...]:
+    return tuple(len(axis.values) for axis in axes)
 
 
 @record
@@ -185,11 +185,10 @@ class _Rows:
     def among(self, axes: Axes) -> _Rows:
         """The same rows under axes with more values; where a value is not theirs, no layout is legal."""
         rows = len(self)
-        places = [[whole.values.index(v) for v in own.values] for own, whole in zip(self.axes, axes, strict=True)]
-        at = np.ix_(*map(np.array, places), np.arange(rows))
-        legal, of_choice = (np.zeros((*map(len, axes), rows), dtype=kind) for kind in (bool, np.int64))
+        at = np.ix_(*([whole.values.index(v) for v in own.values] for own, whole in zip(self.axes, axes, strict=True)))
+        legal, of_choice = (np.zeros((*_shape(axes), rows), dtype=kind) for kind in (bool, np.int64))
         legal[at] = self.legal
-        of_choice[at] = self.of_choice.reshape(*map(len, self.axes), -1)
+        of_choice[at] = self.of_choice.reshape(*_shape(self.axes), -1)
         return _Rows(axes=axes, table=self.table, legal=legal, of_choice=of_choice.reshape(-1, rows))
 
     def grid(self, cluster: Cluster, shared: Searched) -> Grid:

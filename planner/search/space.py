@@ -22,6 +22,8 @@ from planner.step.splits import has_short_last, shared_by_ends
 
 ORDER = sorted((name for name, choice in CHOICES.items() if choice.tie), key=lambda name: CHOICES[name].tie)
 """Columns by which layouts that are equally good are told apart, first the one that counts most."""
+Ways = tuple[int, ...]
+"""Values of a choice that are tried."""
 SHARDING = ("zero", "dp_replicate")
 LEAST_SLICE = 1024  # tokens: shorter sequence slices make products too small to be worth listing
 MOST_HEAD = 0.3  # of a rank's layers: a head of more leaves its rank too much of even stages
@@ -175,16 +177,16 @@ def stages_of_zero(pp: int, schedule: Schedule, zero2_by_layer: bool) -> list[in
     return [0, 1, 2, 3] if schedule.layer_at_a_time else [0, 1]
 
 
-def _axes(model: Transformer, pp: int, v: int, schedule: Schedule, sequence: tuple[int, ...], request: Request) -> Axes:
-    """Choices that combine with every row of a schedule and so many (virtual) stages."""
+def _axes(modes: Ways, stages: Ways, splits: Ways, sequence: Ways, request: Request) -> Axes:
+    """Choices that combine with every row, given those that depend on it: recomputation, ZeRO, splits, sequences."""
     fixed = request.fixed
-    zero = fixed.among("zero", stages_of_zero(pp, schedule, request.no_zero_1))
+    zero = fixed.among("zero", stages)
     listed: dict[str, Iterable[int]] = {
-        "recompute": _modes(model, schedule, request),
+        "recompute": modes,
         "zero": zero,
         "dp_replicate": fixed.dp_replicate or ([1, A_NODE_EACH] if request.hybrid_sharding else [1]),
         "sequence_parallel": sequence,
-        "layer_split": _splits(model, pp, v, schedule, request),
+        "layer_split": splits,
         "offload_optimizer": [0, 1] if fixed.offload else [0],
         "offload_parameters": fixed.offload_parameters
         or ([0, 1] if fixed.offload and request.offloads_parameters and 3 in zero else [0]),
@@ -213,9 +215,14 @@ def runs_of(
 ) -> dict[Axes, Ints]:
     """Rows of schedule, virtual stages and slices for so many stages, by the choices that combine with them."""
     out: dict[Axes, list[Run]] = {}
+    known: dict[tuple[Ways, Ways, Ways], Axes] = {}
     for run in _runs(model, pp, names, request.fixed):
-        axes = _axes(model, pp, run.virtual_stages, get_schedule(names[run.schedule]), sequence, request)
-        if all(axes):
+        schedule = get_schedule(names[run.schedule])
+        stages = tuple(stages_of_zero(pp, schedule, request.no_zero_1))
+        splits = tuple(_splits(model, pp, run.virtual_stages, schedule, request))
+        own = tuple(_modes(model, schedule, request)), stages, splits
+        axes = known[own] = known.get(own) or _axes(*own, sequence, request)
+        if all(axis.values for axis in axes):
             out.setdefault(axes, []).append(run)
     return {axes: np.array(rows, dtype=np.int64) for axes, rows in out.items()}
 

@@ -149,9 +149,9 @@ def families(model: Transformer, cluster: Cluster, request: Request, sizes: JobS
         out = []
         for axes, rows in runs_of(model, request, names, pp, sequence).items():
             tried = [tuple(x for x in axis.values if x in TRIED.get(axis.names, axis.values)) for axis in axes]
-            few = [replace(axis, values=some or axis.values) for axis, some in zip(axes, tried, strict=True)]
+            few = [axis._replace(values=some or axis.values) for axis, some in zip(axes, tried, strict=True)]
             split = slice(1) if layers % pp == 0 else slice(-1, None)
-            even = [replace(a, values=a.values[split]) if a.names == ("layer_split",) else a for a in few]
+            even = [a._replace(values=a.values[split]) if a.names == ("layer_split",) else a for a in few]
             out.append((_few_runs(rows), tuple(even)))
         return out
 
