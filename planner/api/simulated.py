@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -14,10 +14,13 @@ import numpy as np
 from planner.api.answer import Shown
 from planner.api.frameworks import layout_under
 from planner.api.inputs import ClusterLike, LayoutChoices, ModelLike, setup_of
-from planner.base.errors import InputError
+from planner.base.errors import InputError, shown
 from planner.base.files import given_path, write_text
 from planner.base.units import GIB
+from planner.choices.choice import parsed
 from planner.exporters.perfetto import step_trace
+from planner.hardware import Cluster
+from planner.hardware.declared import declared
 from planner.layouts import Layouts
 from planner.question import batch_or_usual, check_elsewhere, word
 from planner.report import simulations, tables
@@ -31,8 +34,8 @@ from planner.step.estimate import estimate
 from planner.step.legality import check_legal
 from planner.step.slice_program import cut
 from planner.step.timeline.critical_path import critical_path
+from planner.step.timeline.shared_links import share_links
 from planner.step.timeline.step import simulate as simulate_step
-from planner.step.timeline.step_streams import simulate_streams
 
 if TYPE_CHECKING:
     import pandas
@@ -79,7 +82,7 @@ class Simulation(Shown, simulations.Simulated):
         """
         target = given_path("path", path)
         if target.suffix == ".json":
-            write_text(target, step_trace(self.step, self.streams))
+            write_text(target, step_trace(self.step, self.links))
         else:
             self.save_picture(target)
 
@@ -117,14 +120,16 @@ class Timing:
     """How a step is simulated besides its layout.
 
     schedule_file: a CSV with a schedule of one's own instead of the layout's. slices: how the sequence is cut
-    (`planner.step.slice_program.cut`); empty is that all slices take alike. links: transfers and collectives queue on
-    links; slow_down: with links, compute beside them is 1 + this slower.
+    (`planner.step.slice_program.cut`); empty is that all slices take alike. links: traffic between nodes shares links;
+    slow_down: with links, compute beside them is 1 + this slower; background: flows of other jobs on pods' links
+    (`beside`), with links.
     """
 
     schedule_file: Path | None = None
     slices: str = ""
     links: bool = False
     slow_down: float = 0.0
+    background: str = ""
 
     @cached_property
     def order(self) -> Order | None:
@@ -135,6 +140,8 @@ class Timing:
 def simulate_layouts(setup: Setup, layouts: Layouts, how: Timing | None = None) -> Simulation:
     """The timeline of a table of one layout; raises as `simulate`."""
     how = how or Timing()
+    if how.background:
+        setup = replace(setup, cluster=beside(setup.cluster, how.background))
     order = how.order
     check_legal(setup.model, setup.cluster, layouts, scheduled=order is None)
     slices = cut(setup, layouts, how.slices) if how.slices else None
@@ -142,12 +149,38 @@ def simulate_layouts(setup: Setup, layouts: Layouts, how: Timing | None = None) 
     closed = None
     if order is None:
         closed = float(np.asarray(estimate(setup, layouts).step_time_s)[0])
-    streams = None
-    if how.links or how.slow_down:
+    links = None
+    if how.links or how.slow_down or how.background:
         if order is not None or slices is not None:
             raise InputError("--links is given with --schedule-file or --slices; allowed: one of them")
-        streams = simulate_streams(setup, layouts, how.slow_down)
-    return Simulation(setup, layouts, step, critical_path(step.timeline), closed, streams, how.schedule_file, slices)
+        links = share_links(setup, layouts, how.slow_down)
+    return Simulation(setup, layouts, step, critical_path(step.timeline), closed, links, how.schedule_file, slices)
+
+
+def beside(cluster: Cluster, background: str) -> Cluster:
+    """The cluster with so many flows of other jobs on each pod's links: "16", or "flows=16,gbit_per_s=200".
+
+    Raises InputError for another form, a number out of range, or links between pods that hold nothing up.
+    """
+    allowed = "a number of flows, such as 16, or flows=16,gbit_per_s=200"
+    figures = {"flows": -1.0, "gbit_per_s": cluster.neighbour_bandwidth_bytes_per_s * 8e-9}
+    parts = [part.split("=", 1) if "=" in part else ["flows", part] for part in background.split(",")]
+    for key, text in parts:
+        figures[key] = parsed("--background", text, float, allowed)
+    if len(figures) > 2 or "flows" not in dict(parts) or len(dict(parts)) < len(parts):
+        raise InputError(f"--background is {shown(background)}; allowed: {allowed}")
+    for key, name in (("flows", "neighbour_flows"), ("gbit_per_s", "neighbour_bandwidth_bytes_per_s")):
+        d, value = declared(Cluster)[name][1], figures[key]
+        if not d.least <= value <= d.most or (d.whole and value % 1.0):
+            kind = "a whole number" if d.whole else "a number"
+            raise InputError(f"--background {key} is {value:g}; allowed: {kind} from {d.least:,} to {d.most:,.0f}")
+    if cluster.oversubscription == 1.0:
+        raise InputError(
+            f"--background is {shown(background)} where oversubscription is 1, which holds nothing up; allowed: with "
+            "--figure oversubscription above 1 (and pod_nodes)"
+        )
+    flows, bytes_per_s = int(figures["flows"]), figures["gbit_per_s"] / 8e-9
+    return replace(cluster, neighbour_flows=flows, neighbour_bandwidth_bytes_per_s=bytes_per_s)
 
 
 def simulate_one(setup: Setup, how: Timing | None = None, **choices: Any) -> Simulation:

@@ -21,8 +21,12 @@ def command(
     slices: Annotated[
         str, typer.Option(help="How the sequence is cut: work, even, auto (TeraPipe's program), or each one's tokens.")
     ] = "",
-    links: Annotated[bool, typer.Option("--links", help="Transfers and collectives queue on links.")] = False,
+    links: Annotated[bool, typer.Option("--links", help="Traffic between nodes shares links.")] = False,
     slow_down: Annotated[float, typer.Option(help="With --links: compute beside them is 1 + this slower.")] = 0.0,
+    background: Annotated[
+        str,
+        typer.Option(help="With --links: flows of other jobs on each pod's links, as 16 or flows=16,gbit_per_s=200."),
+    ] = "",
     schedule_file: Annotated[Path | None, typer.Option(help="A CSV with a schedule of your own.")] = None,
     trace: Annotated[Path | None, o.writes("--trace", says="Write a Chrome/Perfetto trace (JSON).")] = None,
     out: o.Output,
@@ -39,7 +43,7 @@ def command(
     if schedule_file is not None and choices["schedule"] is not None:
         raise InputError(f"--schedule is {choices['schedule']!r} beside --schedule-file; allowed: one of them")
     setup = place.setup(model)
-    how = Timing(schedule_file=schedule_file, slices=slices, links=links, slow_down=slow_down)
+    how = Timing(schedule_file=schedule_file, slices=slices, links=links, slow_down=slow_down, background=background)
     row = filling(gpus, choices)
     step = simulate_one(setup, how, global_batch=size.sequences(setup.model.seq_len, row["dp"]), **row)
     if trace is not None:

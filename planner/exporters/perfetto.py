@@ -17,15 +17,11 @@ from planner.base.arrays import Array
 from planner.base.units import GIB
 from planner.schedules.dependencies import F, S
 from planner.schedules.operations import KINDS, NAMES
+from planner.step.timeline.shared_links import COMPUTE, SharedStep
 from planner.step.timeline.step import StepSimulation
-from planner.step.timeline.step_streams import StreamStep
-from planner.step.timeline.streams import LANES
 from planner.step.timeline.timeline import Timeline
 
 Event = dict[str, Any]
-
-COMPUTE = "compute"
-"""The stream of the schedule's operations."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +162,7 @@ class _Groups:
         ]
 
 
-def step_trace(step: StepSimulation, links: StreamStep | None = None) -> str:
+def step_trace(step: StepSimulation, links: SharedStep | None = None) -> str:
     """The step as a Perfetto trace, with links where they were simulated; every rank's memory is its counter."""
     memory = Counter(name="memory (GiB)", values=step.held_bytes / GIB, base=step.static_bytes / GIB)
     if links is None:
@@ -174,15 +170,14 @@ def step_trace(step: StepSimulation, links: StreamStep | None = None) -> str:
     return trace_json(links.timeline, spans=link_spans(links), counters=[memory])
 
 
-def link_spans(links: StreamStep) -> list[Span]:
-    """The operations of every rank's links, named by the operation that they follow or precede, and the update."""
-    streams, n = links.streams, len(links.streams.order)
+def link_spans(links: SharedStep) -> list[Span]:
+    """The traffic of every rank between nodes, by kind, named by the operation that waits for it, and the update."""
+    order, kind, cause = links.plain.timeline.order, links.kind.tolist(), links.cause.tolist()
     spans = [
-        Span(rank=int(streams.rank[i]), stream=LANES[streams.lane[i]],
-             name=f"{streams.name[i]} {streams.order.operation(int(streams.cause[i]))}",
-             start_s=float(streams.start_s[i]), end_s=float(streams.end_s[i]))
-        for i in range(n, len(streams.start_s))
-        if streams.end_s[i] > streams.start_s[i]
+        Span(rank=int(links.rank[i]), stream=kind[i],
+             name=kind[i] if cause[i] < 0 else f"{kind[i]} {order.operation(cause[i])}",
+             start_s=float(links.ran.start_s[i]), end_s=float(links.ran.end_s[i]))
+        for i in np.flatnonzero((links.kind != COMPUTE) & (links.ran.end_s > links.ran.start_s)).tolist()
     ]  # fmt: skip
     update = links.plain.update_end_s - links.plain.update_start_s
     last = [float(x) for x in links.update_start_s]

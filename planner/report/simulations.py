@@ -14,6 +14,7 @@ from planner.base.units import GIB, format_bytes, format_seconds
 from planner.hardware import Cluster
 from planner.layouts import Layouts
 from planner.report.plain_table import View, plain_table, stacked
+from planner.report.shared_links import links_record, links_view
 from planner.report.tables import chance_text, layout_text
 from planner.setup import Setup
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from planner.search.compare import Compared
     from planner.search.stage_split import StageSplit
     from planner.step.timeline.critical_path import CriticalPath
+    from planner.step.timeline.shared_links import SharedStep
     from planner.step.timeline.step import StepSimulation
-    from planner.step.timeline.step_streams import StreamStep
 
 MOST_RANKS = 16
 
@@ -32,7 +33,7 @@ class Simulated:
     """A simulated step, to be shown.
 
     path: the operations whose seconds the step is. closed_form_s: its seconds by the closed form, where there is one.
-    streams: the step with queues on links. file: whose order stands for the schedule's, None where none does.
+    links: the step whose links are shared. file: whose order stands for the schedule's, None where none does.
     """
 
     setup: Setup
@@ -40,7 +41,7 @@ class Simulated:
     step: StepSimulation
     path: CriticalPath
     closed_form_s: float | None
-    streams: StreamStep | None
+    links: SharedStep | None
     file: Path | None
 
     @property
@@ -61,12 +62,12 @@ class Simulated:
 
 def simulation_record(x: Simulated) -> dict[str, Any]:
     """A simulated step: total, by rank, the critical path."""
-    step, links = x.step, x.streams
+    step = x.step
     return {
         "layout": x.layout,
         "step_time_s": step.step_time_s,
         "closed_form_s": x.closed_form_s,
-        "with_links": None if links is None else {"step_time_s": links.step_time_s, "busiest_s": links.busiest_s},
+        "with_links": None if x.links is None else links_record(x.links),
         "operations": len(step.timeline.order),
         "bubble": step.bubble,
         "fits": x.fits,
@@ -101,12 +102,6 @@ def simulation_view(x: Simulated) -> View:
     ]
     if (closed := x.closed_form_s) is not None:
         lines.append(f"  closed form: {format_seconds(closed)} ({closed / step.step_time_s - 1:+.2%})")
-    if (links := x.streams) is not None:
-        busy_lanes = ", ".join(f"{lane} {s / links.step_time_s:.0%}" for lane, s in links.busiest_s.items())
-        change = f"{links.step_time_s / links.plain.step_time_s - 1:+.2%}"
-        took = f"{format_seconds(links.step_time_s)} ({change})"
-        lines.append(f"  with queues on links: {took}; busiest rank's {busy_lanes}")
-        lines.append("  on links: transfers and data-parallel collectives; those within a layer are part of compute")
     if step.steps > 1:
         lines.append(f"  never drained: the step is the period of the steady state; {step.schedule.staleness}")
     table = plain_table("rank", "layers", "busy s", "idle s", "exposed comm s", "update s", "peak GiB",
@@ -125,7 +120,8 @@ def simulation_view(x: Simulated) -> View:
             str(r), str(int(step.loads.layers[stages].sum())), f"{busy[r]:.4g}", f"{idle[r]:.4g}",
             f"{step.exposed_comm_s[r]:.4g}", f"{update[r]:.4g}", f"{step.peak_bytes[r] / GIB:.2f}",
         )  # fmt: skip
-    return stacked("\n".join(lines), "", table)
+    shared = () if x.links is None else ("", links_view(x.links, x.closed_form_s))
+    return stacked("\n".join(lines), "", table, *shared)
 
 
 def comparison_record(

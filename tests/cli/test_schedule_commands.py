@@ -52,8 +52,6 @@ def test_simulate_and_compare(tmp_path):
     assert len(one["ranks"]["busy_s"]) == 4
     assert sum(part["seconds"] for part in one["critical_path"]) <= one["step_time_s"]
     assert len(json.loads(trace.read_text())["traceEvents"]) > one["operations"]
-    linked = " ".join(planner("simulate", *LAYOUT, "--links").stdout.split())
-    assert "on links: transfers and data-parallel collectives; those within a layer are part of compute" in linked
     text = planner("simulate", *LAYOUT).stdout
     assert "critical path: " in text
     rows = json.loads(planner("compare", *LAYOUT, "--json").stdout)
@@ -65,6 +63,42 @@ def test_simulate_and_compare(tmp_path):
     view = planner("compare", *LAYOUT).stdout
     assert "2bw *" in view
     assert max(map(len, view.splitlines()[:24])) <= 80
+
+
+PODS = ("--figure", "pod_nodes=1", "--figure", "oversubscription=4")
+
+
+def test_links_are_shared_with_other_jobs(tmp_path):
+    """As many flows, stated either way, in text and JSON; faults name what was typed."""
+    asked = ("simulate", "llama-13b", "--cluster", "dgx-a100-80gb", "--tp", "8", "--dp", "4", "--global-batch", "16")
+    trace = tmp_path / "step.json"
+    alone = json.loads(planner(*asked, "--links", "--json", "--trace", str(trace)).stdout)
+    assert alone["with_links"]["step_time_s"] == pytest.approx(alone["step_time_s"], rel=1e-9)
+    assert '"name":"data"' in trace.read_text()
+    beside = json.loads(planner(*asked, *PODS, "--background", "16", "--json").stdout)
+    links = beside["with_links"]
+    assert links["step_time_s"] == pytest.approx(beside["closed_form_s"], rel=1e-9)
+    assert links["step_time_s"] > links["alone_s"] == pytest.approx(alone["step_time_s"])
+    assert links["links"][0]["link"].endswith("of pod 0")
+    assert links["links"][0]["full_s"] == pytest.approx(links["step_time_s"], rel=0.1)
+    (traffic,) = links["traffic"]
+    # Two NICs' worth for eight flows of ours and sixteen others, of 400 Gb/s each unless told.
+    assert traffic["shared_s"] == pytest.approx(traffic["alone_s"] * 24 / 2)
+    said = planner(*asked, *PODS, "--links", "--background", "flows=16,gbit_per_s=400").stdout
+    assert "links shared: " in said
+    assert "out of pod 0" in said
+    for background, fault in [
+        ("many", "--background is 'many'; allowed: a number of flows, such as 16, or flows=16,gbit_per_s=200"),
+        ("16,17", "--background is '16,17'; allowed: a number of flows, such as 16, or flows=16,gbit_per_s=200"),
+        ("gbit_per_s=4", "--background is 'gbit_per_s=4'; allowed: a number of flows, such as 16, or flows=16,"),
+        ("1.5", "--background flows is 1.5; allowed: a whole number from 0 to 10,000,000"),
+        ("flows=1,gbit_per_s=-3", "--background gbit_per_s is -3; allowed: a number from 0 to 1,000,000"),
+    ]:
+        done = planner(*asked, *PODS, "--background", background)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert done.stderr.startswith(f"planner: {fault}")
+    done = planner(*asked, "--background", "16")
+    assert done.stderr.startswith("planner: --background is '16' where oversubscription is 1, which holds nothing up")
 
 
 def test_a_schedule_of_ones_own_runs_and_a_circle_is_named(tmp_path):

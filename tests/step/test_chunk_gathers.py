@@ -16,8 +16,8 @@ from planner.step.estimate import estimate
 from planner.step.legality import first_broken
 from planner.step.step_costs import step_costs
 from planner.step.timeline.chunk_links import chunk_links
+from planner.step.timeline.shared_links import share_links
 from planner.step.timeline.step import simulate
-from planner.step.timeline.step_streams import simulate_streams
 from planner.step.timeline.timeline import TimedOrder, durations, run_all
 
 
@@ -114,4 +114,4 @@ def test_links_are_not_shown_where_chunks_are_gathered():
     setup = Setup(load_model("llama-13b"), load_cluster("dgx-h100"), load_framework("megatron-core"))
     layouts = Layouts.of(schedule="breadth-first", dp=2, pp=2, virtual_stages=2, zero=3, global_batch=8, precision=2)
     with pytest.raises(LayoutError, match="links are not simulated for breadth-first with zero 3"):
-        simulate_streams(setup, layouts)
+        share_links(setup, layouts)
