@@ -45,7 +45,7 @@ class Ran:
     held_s: Array
 
 
-class Shares:
+class LinkShares:
     """Rates of the flows that run at once, over what each would have alone, and how long which of them ran together."""
 
     def __init__(self, fabric: Fabric) -> None:
@@ -56,7 +56,7 @@ class Shares:
         self.lasted: dict[tuple[int, ...], float] = {}
 
     def of(self, bundles: tuple[int, ...]) -> Array:
-        """Shares of such bundles at once, each 0 to 1, and of those of other jobs behind them."""
+        """LinkShares of such bundles at once, each 0 to 1, and of those of other jobs behind them."""
         if bundles not in self.known:
             at, f = [*bundles, *self.others], self.fabric
             rate = max_min(f.flows[:, at], f.capacity_bytes_per_s, f.most_bytes_per_s[at])
@@ -81,7 +81,7 @@ class Shares:
 
 def run_flows(pieces: Pieces, fabric: Fabric, slow_down: float = 0.0) -> Ran:
     """The times of pieces whose flows share links; raises ScheduleError if pieces wait for one another in a circle."""
-    run = _Run(pieces, Shares(fabric), slow_down)
+    run = _Run(pieces, LinkShares(fabric), slow_down)
     later: list[list[int]] = [[] for _ in pieces.waits]
     for i, waits in enumerate(pieces.waits):
         for before in waits:
@@ -105,7 +105,7 @@ def run_flows(pieces: Pieces, fabric: Fabric, slow_down: float = 0.0) -> Ran:
 class _Run:
     """What is under way: pieces' starts, ends (-1: not yet), seconds of work left, and paces since some moment."""
 
-    def __init__(self, pieces: Pieces, shares: Shares, slow_down: float) -> None:
+    def __init__(self, pieces: Pieces, shares: LinkShares, slow_down: float) -> None:
         n = len(pieces.seconds)
         self.pieces, self.shares, self.slow_pace = pieces, shares, 1.0 / (1.0 + slow_down)
         self.start, self.end, self.since, self.due = ([-1.0] * n for _ in range(4))

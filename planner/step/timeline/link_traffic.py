@@ -15,7 +15,7 @@ from planner.schedules.operations import Order
 from planner.setup import Setup
 from planner.step.passes import passes
 from planner.step.step_costs import StepCosts, step_costs
-from planner.step.timeline.flows import Shares
+from planner.step.timeline.flows import LinkShares
 from planner.step.timeline.step import StepSimulation, simulate
 from planner.step.timeline.timeline import durations
 
@@ -24,7 +24,7 @@ ENDLESS = 1e4
 
 
 @record
-class Traffic:
+class TrafficSeconds:
     """Seconds of one kind of traffic: of each operation, shape (n,), and of each rank's gather and reduction, (p,)."""
 
     of_operation: Array
@@ -41,7 +41,7 @@ class LinkTraffic:
     shows of a gather over a network that takes no time.
     """
 
-    kinds: dict[str, Traffic]
+    kinds: dict[str, TrafficSeconds]
     bundles: dict[Bundle, int]
     fabric: Fabric
     senders: list[int]
@@ -75,7 +75,7 @@ def link_traffic(
         kinds = ["pipeline", *kinds]
     numbers = {bundle: i for i, bundle in enumerate(bundles)}
     links = fabric(cluster, layouts, bundles)
-    alone = Shares(links)
+    alone = LinkShares(links)
     out = {}
     for kind in kinds:
         shares = [alone.of((i,))[0] for (of, *_), i in numbers.items() if of == kind]
@@ -99,7 +99,7 @@ def link_traffic(
 
 def _traffic(
     setup: Setup, layouts: Layouts, plain: StepSimulation, costs: StepCosts, kind: str, slower: float
-) -> Traffic:
+) -> TrafficSeconds:
     """What a kind's traffic takes more where it goes so many times slower, for each time."""
     cluster, loads, each = setup.cluster, plain.loads, plain.pipe.k * (slower - 1.0)
     slow = step_costs(replace(setup, cluster=replace(cluster, traffic_shares={kind: 1.0 / slower})), layouts)
@@ -112,4 +112,4 @@ def _traffic(
             (plain.reduce_s, float(slow.reduce_s[0]), float(costs.reduce_s[0])),
         )
     )
-    return Traffic(of_operation=durations(plain.timeline.order, *more), gather_s=gather, reduce_s=reduce)
+    return TrafficSeconds(of_operation=durations(plain.timeline.order, *more), gather_s=gather, reduce_s=reduce)
