@@ -56,7 +56,7 @@ class LinkShares:
         self.lasted: dict[tuple[int, ...], float] = {}
 
     def of(self, bundles: tuple[int, ...]) -> Array:
-        """LinkShares of such bundles at once, each 0 to 1, and of those of other jobs behind them."""
+        """Shares of such bundles at once, each 0 to 1, and of those of other jobs behind them."""
         if bundles not in self.known:
             at, f = [*bundles, *self.others], self.fabric
             rate = max_min(f.flows[:, at], f.capacity_bytes_per_s, f.most_bytes_per_s[at])
