@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from planner.base.units import DAY, MEGA, MONTH
+from planner.base.units import DAY, MEGA, MONTH, few_digits, gpus_text
 from planner.models import counts
 from planner.report.plain_table import View, bold, plain_table, stacked
 from planner.report.plots import SERIES, figure_of
@@ -74,14 +74,18 @@ def largest_view(r: Mapping[str, Any]) -> View:
     return stacked(*lines, "", assumption_lines(r["assumptions"]))
 
 
+def _months(r: Mapping[str, Any]) -> str:
+    return f"{r['months']:.3g} month{'s' * (r['months'] != 1)}"
+
+
 def _answer(r: Mapping[str, Any], kind: Mapping[str, Any]) -> str:
     where, best = f"{kind_name(kind)} on {r['cluster']}", kind["largest"]
     if best is None:
-        return f"{where}: nothing of {kind['curve'][0]['flop']:.0e} FLOP or more is done in {r['months']:.3g} months"
+        return f"{where}: nothing of {kind['curve'][0]['flop']:.0e} FLOP or more is done in {_months(r)}"
     money = "" if best["cost_usd"] is None else f", {count_text(best['cost_usd'])} USD"
     return (
-        f"{where}: the largest in {r['months']:.3g} months is {best['flop']:.2g} FLOP, on {best['gpus']:,} GPUs "
-        f"({best['power_mw']:,.3g} MW{money}) at {best['utilisation']:.1%} utilisation"
+        f"{where}: the largest in {_months(r)} is {best['flop']:.2g} FLOP, on {gpus_text(best['gpus'])} "
+        f"({few_digits(best['power_mw'])} MW{money}) at {best['utilisation']:.1%} utilisation"
     )
 
 
@@ -131,7 +135,7 @@ def _curve(kind: Mapping[str, Any]) -> View:
 
 def draw_largest(r: Mapping[str, Any]) -> Figure:
     """Curves of a record of `planner largest`: all kinds on the left, what binds the first kind on the right."""
-    title = f"Compute-optimal training in {r['months']:.3g} months, {r['cluster']}"
+    title = f"Compute-optimal training in {_months(r)}, {r['cluster']}"
     done = [[t for t in kind["curve"] if t["gpus"] is not None] for kind in r["kinds"]]
 
     def used(axis: Any) -> None:

@@ -73,27 +73,34 @@ def _hopeful(setup: Setup, candidates: list[Layouts], best_s: float) -> list[tup
 
 def try_filled(setup: Setup, request: Request, result: Estimate, order: Any) -> list[Estimate]:
     """Estimates of some more layouts with virtual stages filled by cost, faster than the best, of each tp, pp, cp, ep
-    and schedule the fastest.
+    and schedule the fastest. order: fitting layouts, best first.
+    """
+    limit_s = float(result.step_time_s[order[0]]) * (1.0 - WORTH_IT) if len(order) else 0.0
+    return _faster(setup, filled(setup, request, result.layouts.take(order)), limit_s)
 
-    order: fitting layouts, best first. All numbers of virtual stages are tried in the fastest that have even ones, of
+
+def filled(setup: Setup, request: Request, x: Layouts) -> tuple[Layouts, Array] | None:
+    """Some layouts with their virtual stages filled by cost, and the closed form's seconds; endless where one doesn't
+    fit. None if there is none.
+
+    x: fitting layouts, best first. All numbers of virtual stages are tried in the fastest that have even ones, of
     pipelines for which the grids have no others.
     """
-    x, model = result.layouts, setup.model
+    model = setup.model
     looped = trait(x, "looped_placement") & trait(x, "has_ends") & ~trait(x, "one_layer_chunks")
     even = (x.virtual_stages > 1) & (x.layer_split == Split.EVEN) & (x.recompute_layers == 0) & looped
-    some = [i for i in order[even[order]] if not by_cost(model, int(x.pp[i]))][:MOST_EVEN]
+    some = [i for i in np.flatnonzero(even) if not by_cost(model, int(x.pp[i]))][:MOST_EVEN]
     chunks = [fillable(model, int(x.pp[i])) for i in some]
     if not any(chunks):
-        return []
+        return None
     table = x.take(np.repeat(some, [len(each) for each in chunks]))
     stages, split = np.concatenate(chunks).astype(np.int64), np.full(len(table), Split.BALANCED)
     table = replace(table, virtual_stages=stages, layer_split=split)
     table = table.take(legal(model, setup.cluster, table) & allows(request.fixed, table))
     if not len(table):
-        return []
+        return None
     sums = totals(setup, table)
-    seconds = np.where(sums.memory_bytes <= setup.cluster.accelerator.usable_bytes, sums.step_time_s, np.inf)
-    return _faster(setup, (table, seconds), float(result.step_time_s[order[0]]) * (1.0 - WORTH_IT))
+    return table, np.where(sums.memory_bytes <= setup.cluster.accelerator.usable_bytes, sums.step_time_s, np.inf)
 
 
 def try_some_layers(

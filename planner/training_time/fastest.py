@@ -15,6 +15,7 @@ from planner.hardware.machines import UNLIMITED
 from planner.layouts import Layouts
 from planner.models import Transformer
 from planner.scaling.training import TrainingTime
+from planner.search.beyond_grids import filled
 from planner.search.request import Request
 from planner.search.scan import bounds_all, estimate_all, search, totals_all
 from planner.step.estimate import Estimate
@@ -310,5 +311,7 @@ def every_choice(q: TrainingCase, request: Request, tried: Estimate, chosen: Int
         shortlist = search(q.setup, sized)
         assert shortlist.fits is not None, "a candidate that fits is among the layouts searched"
         best.append(shortlist.fits.layouts.take([0]))
+        if more := filled(q.setup, sized, shortlist.fits.layouts):
+            best.append(more[0].take([int(more[1].argmin())]))
         searched += shortlist.legal
     return estimate_all(q.setup, Layouts.concatenate(best)), searched

@@ -10,7 +10,6 @@ from planner import largest
 from planner.base.errors import InputError
 from planner.base.units import DAY, MONTH
 from planner.hardware import load_cluster
-from planner.layouts import Split
 from planner.models import counts
 from planner.report.largest import largest_view
 from planner.report.plain_table import plain_text
@@ -64,6 +63,17 @@ def test_a_limit_of_gpus_is_named_and_kept(few):
     assert min(t["flop"] for t in more) < 1.1 * best["flop"]
 
 
+def test_virtual_stages_are_filled_by_cost_where_that_is_faster():
+    """As `recommend` has them."""
+    even, best = (
+        largest("dgx-h100", months=3, gpus=4, **held).to_dict()["kinds"][0]["curve"][0]
+        for held in ({"layer_split": "even"}, {})
+    )
+    assert best["layout"]["layer_split"] == "balanced"
+    assert best["layout"]["virtual_stages"] > 1
+    assert best["utilisation"] > even["utilisation"]
+
+
 def test_utilisation_is_the_compute_over_what_the_gpus_could_do(few):
     peak = load_cluster("dgx-h100").accelerator.peak_flops["bf16"]
     for t in few["kinds"][0]["curve"]:
@@ -72,16 +82,12 @@ def test_utilisation_is_the_compute_over_what_the_gpus_could_do(few):
 
 
 def test_the_point_is_the_time_of_the_search_of_layouts_on_as_many_gpus(few):
-    """On its GPUs with its batch `recommend` finds a training as long, and on one node fewer none in time.
-
-    Virtual stages filled by cost are left out: of the few layouts that `largest` tries, even ones have none.
-    """
+    """On its GPUs with its batch `recommend` finds a training as long, and on one node fewer none in time."""
     best = few["kinds"][0]["largest"]
     model, cluster = shape_of(best["flop"], DENSE), load_cluster("dgx-h100")
     from planner.question import careful, load_setup, numerics
 
     setup, fixed = careful(load_setup(model, cluster))
-    fixed = fixed.without(("filled", lambda x: (x.virtual_stages > 1) & (x.layer_split == Split.BALANCED)))
     aim = goal(model, tokens=best["tokens"])
     case = TrainingCase(setup=setup, goal=aim, assumptions=assume(cluster, {"mtbf_hours": 1e12}))
     number, kernel = numerics(cluster, None, None)
