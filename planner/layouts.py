@@ -126,6 +126,16 @@ class Layouts:
         return prod(self.shape)
 
     @cached_property
+    def rows_of_schedules(self) -> dict[int, Any]:
+        """The rows of each schedule that there is: a slice where they lie together, else their indices."""
+        out: dict[int, Any] = {}
+        for i in np.flatnonzero(np.bincount(self.schedule)).tolist():
+            rows = np.flatnonzero(self.schedule == i)
+            start, end = int(rows[0]), int(rows[-1]) + 1
+            out[i] = slice(start, end) if end - start == len(rows) else rows
+        return out
+
+    @cached_property
     def gpus(self) -> Ints:
         """Accelerators that each layout uses, shape (n,)."""
         return self.dp * self.tp * self.pp * self.cp

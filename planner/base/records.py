@@ -29,8 +29,11 @@ def mapped(record: Record, change: Callable[[Any], Any]) -> Record:
     """The record with every array changed: as `combined` of it alone, in a fraction of the time."""
     if isinstance(record, np.ndarray):
         return change(record)  # type: ignore[no-any-return]
-    if isinstance(record, tuple) and any(isinstance(part, np.ndarray) for part in record):
-        return tuple(mapped(part, change) for part in record)  # type: ignore[return-value]
+    if isinstance(record, tuple):
+        if all(type(part) in _PLAIN for part in record):
+            return record
+        parts = tuple(mapped(part, change) for part in record)
+        return record if all(a is b for a, b in zip(parts, record, strict=True)) else parts  # type: ignore[return-value]
     names = getattr(type(record), "__dataclass_fields__", ())
     old, new = getattr(record, "__dict__", {}), {}
     for name in names:

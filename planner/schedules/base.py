@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -75,18 +76,20 @@ class Loads:
         """Through all ranks."""
         if self.known_total is not None:
             return self.known_total
-        F, I, W = (sum(number * passes[i] for passes, number in self.blocks(p)) for i in range(3))
+        (first, _), *others = self.blocks(p)
+        F, I, W = (reduce(add, (number * passes[i] for passes, number in others), first[i]) for i in range(3))
         return F, I, W
 
     def slowest(self, p: Any) -> Passes:
         """Through the rank that takes longest."""
         if self.known_slowest is not None:
             return self.known_slowest
-        F, I, W = self.first
-        for (f, i, w), number in self.blocks(p)[1:]:
-            slower = (number > 0) & (f + i + w > F + I + W)
-            F, I, W = np.where(slower, f, F), np.where(slower, i, I), np.where(slower, w, W)
-        return F, I, W
+        most = (*self.first, sum(self.first))
+        for passes, number in self.blocks(p)[1:]:
+            own = (*passes, sum(passes))
+            slower = (number > 0) & (own[3] > most[3])
+            most = tuple(np.where(slower, new, old) for new, old in zip(own, most, strict=True))
+        return most[:3]
 
 
 WHOLE_ROUNDS = "needs a number of micro-batches divisible by pp"

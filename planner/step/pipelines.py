@@ -1,6 +1,7 @@
 """The pipelines of a table of layouts: their sizes, their schedules and these schedules' traits."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,8 @@ from planner.schedules import Pipeline, Schedule, get_schedule
 
 def by_schedule(layouts: Layouts) -> Iterator[tuple[Schedule, Any]]:
     """Every schedule of the layouts with its rows: a slice where they lie together, else their indices."""
-    for i, name in enumerate(layouts.schedule_names):
-        rows = np.flatnonzero(layouts.schedule == i)
-        if len(rows):
-            start, end = int(rows[0]), int(rows[-1]) + 1
-            yield get_schedule(name), slice(start, end) if end - start == len(rows) else rows
+    for i, rows in layouts.rows_of_schedules.items():
+        yield get_schedule(layouts.schedule_names[i]), rows
 
 
 def pipeline(layouts: Layouts, rows: Any = slice(None)) -> Pipeline:
@@ -31,7 +29,12 @@ def pipeline(layouts: Layouts, rows: Any = slice(None)) -> Pipeline:
 
 def trait(layouts: Layouts, name: str) -> Any:
     """A trait of each layout's schedule."""
-    return np.array([getattr(get_schedule(s), name) for s in layouts.schedule_names])[layouts.schedule]
+    return _traits(layouts.schedule_names, name)[layouts.schedule]
+
+
+@lru_cache(maxsize=256)
+def _traits(schedules: tuple[str, ...], name: str) -> Any:
+    return np.array([getattr(get_schedule(s), name) for s in schedules])
 
 
 def layer_at_a_time(layouts: Layouts) -> Bools:

@@ -56,7 +56,7 @@ def rank_memories(costs: StepCosts) -> list[Memory]:
     waiting = trait(layouts, "losses_wait")
     share, n = costs.activations.weight_grad_share, layouts.shape[-1]
     ranks = []
-    for of_rank, rank in key_ranks(layouts, costs.stages):
+    for of_rank, rank, own in costs.ranks:
         number = np.broadcast_to(of_rank, (*np.shape(of_rank)[:-1], n))
         flight, copies = np.zeros(np.broadcast_shapes(share.shape, number.shape)), np.ones(n)
         versions = np.ones(number.shape)
@@ -74,6 +74,7 @@ def rank_memories(costs: StepCosts) -> list[Memory]:
                 at_once=layers_at_once(layouts, rank.layers),
                 waiting=waiting,
                 held=costs.activations,
+                own=own,
             )
         )
     return ranks

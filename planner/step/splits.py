@@ -132,7 +132,7 @@ def balanced_load(L: Any, p: Any, e: Array, g: Array) -> Array:
     held = L + on_e + on_g
     load = np.minimum(np.ceil(held / p) + np.maximum(of_e, of_g), np.ceil((held + 1.0) / p) + np.minimum(of_e, of_g))
     load = np.maximum(np.minimum(load, np.ceil((held + 2.0) / p)), np.maximum(e, g))
-    return np.asarray(np.where(p > 1, load, L + e + g))
+    return np.asarray(load if np.all(np.greater(p, 1)) else np.where(p > 1, load, L + e + g))
 
 
 def end_layers(

@@ -43,7 +43,7 @@ from planner.step.pipelines import (
 )
 from planner.step.ranks import key_ranks
 from planner.step.shared_ends import SharedHead, shared_ends
-from planner.step.splits import Ends, Stages, end_layers, split_layers
+from planner.step.splits import Ends, Share, Stages, end_layers, split_layers
 
 
 @record
@@ -91,9 +91,11 @@ class StepCosts(Unsplit):
     gather_link_s: seconds of a node's links that the gather's bytes need.
     update_s: seconds of the optimizer.
     busiest_params: parameters of the rank with most, before sharding.
+    ranks: those that may be fullest (`key_ranks`), with their parameters.
     """
 
     stages: Stages
+    ranks: tuple[tuple[Any, Share, RankParameters], ...]
     reduce_s: Array
     gather_s: Array
     gather_link_s: Array
@@ -154,11 +156,11 @@ def with_stages(some: Unsplit, ends: Ends) -> StepCosts:
     """All parts, given the layers of the ends."""
     case, layouts = some.case, some.case.layouts
     stages = with_given(split_layers(layouts, case.model.num_layers, ends, _chunks(layouts)), layouts, case.model)
-    ranks = [share for _, share in key_ranks(layouts, stages)]
-    own = records.largest([case.ranks.rank(**vars(share)) for share in ranks], lambda rank: rank.total)
-    reduce_s, gather_s, gather_link_s = _data_collectives(case, own, [rank.layers for rank in ranks])
+    ranks = tuple((at, share, case.ranks.rank(**vars(share))) for at, share in key_ranks(layouts, stages))
+    own = records.largest([held for _, _, held in ranks], lambda held: held.total)
+    reduce_s, gather_s, gather_link_s = _data_collectives(case, own, [share.layers for _, share, _ in ranks])
     return StepCosts(
-        **vars(some), stages=stages, reduce_s=reduce_s, gather_s=gather_s, gather_link_s=gather_link_s,
+        **vars(some), stages=stages, ranks=ranks, reduce_s=reduce_s, gather_s=gather_s, gather_link_s=gather_link_s,
         update_s=weight_copies(layouts) * optimizer_s(case, own), busiest_params=own.total,
     )  # fmt: skip
 

@@ -1,6 +1,8 @@
 """`step_time`: seconds of a step by cause."""
 
 from dataclasses import fields, replace
+from functools import reduce
+from operator import add
 
 import numpy as np
 
@@ -39,7 +41,7 @@ class StepTime:
     @property
     def but_bubble_s(self) -> Array:
         """Seconds of the step without its bubble."""
-        return np.asarray(sum(getattr(self, f.name) for f in fields(self) if f.name != "bubble_s"))
+        return np.asarray(reduce(add, (getattr(self, f.name) for f in fields(self) if f.name != "bubble_s")))
 
     @property
     def total_s(self) -> Array:

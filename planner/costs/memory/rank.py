@@ -5,6 +5,8 @@ shapes, kernels and norms count too; a GPT layer in 16 bits gives their s b h (1
 """
 
 from dataclasses import fields
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -56,7 +58,7 @@ class Memory:
     @property
     def total_bytes(self) -> Array:
         """Sum of the parts."""
-        return np.asarray(sum(getattr(self, f.name) for f in fields(self)))
+        return np.asarray(reduce(add, (getattr(self, f.name) for f in fields(self))))
 
 
 def embedding_bytes(case: Case) -> Array:
@@ -169,6 +171,7 @@ def rank_memory(
     at_once: Any = 1.0,
     waiting: Any = False,
     held: Activations | None = None,
+    own: RankParameters | None = None,
 ) -> Memory:
     """Peak bytes of a rank with `layers` layers and `in_flight` micro-batches' activations alive.
 
@@ -176,21 +179,20 @@ def rank_memory(
     copies: of all states, where micro-batches enter the pipeline from both ends.
     versions: of the parameters alone, in asynchronous schedules.
     at_once: layers that ZeRO-3 gathers, or whose gradients are scattered, together.
-    waiting: whether all forward passes come first. held: `activations`, if known.
+    waiting: whether all forward passes come first. held, own: `activations` and the rank's parameters, if known.
 
     Mixed precision keeps a 16-bit parameter, a gradient, and 12 bytes of fp32 parameter and Adam's moments (ZeRO,
     Rajbhandari et al. 2020, section 3.1). fp32 keeps no second copy. ZeRO shards over data x context.
     """
     framework, layouts = case.framework, case.layouts
     held, modules = held or activations(case), last if modules is None else modules
-    own = case.ranks.rank(layers, first, last, modules, dense)
+    own = own or case.ranks.rank(layers, first, last, modules, dense)
     alone = layers_not_recomputed(layouts, layers, layouts.virtual_stages)
     moved = offloaded_layers(layouts, layers, layouts.virtual_stages)
     away = held.moved * moved if np.any(moved) else 0.0
     freed = held.layer * layers - away + held.whole * alone + first * held.embedding
     kept = in_flight * (freed + modules * held.modules)
-    slack = 1.0 + framework.fragmentation
-    moves = trained(case, own)
+    slack, moves = 1.0 + framework.fragmentation, trained(case, own)
     gradients, logits = np.asarray(_gradients_bytes(case, moves) * copies), last * held.logits
     states = (state_parameters(optimizer_bytes(moves, case), layouts, 1) + cast_bytes(moves, case)) * copies
     working = (_working_bytes(case, held, alone, moved) + layers * held.keys_values) * slack

@@ -35,16 +35,11 @@ def all_reduce_s(group: Group, size_bytes: Any) -> Array:
 
 def _pass_s(group: Group, size_bytes: Any, other_nodes_s: Any) -> Array:
     """Seconds of one pass of `size_bytes` around the group, to whose start the other nodes add so much."""
-    n, small = group.ranks, group.small_bytes_per_s > 0.0
-    # What a group alone decides is decided on its arrays, which are smaller than those of the sizes.
-    start_s, further_s = (np.where(n > 1, x, 0.0) for x in (group.latency_s, other_nodes_s))
-    moved = size_bytes * (n - 1.0) / n
-    ring_s = moved / group.bandwidth_bytes_per_s + start_s + further_s
-    if not small.any():
+    moved = size_bytes * (group.ranks - 1.0) / group.ranks
+    ring_s = moved / group.bandwidth_bytes_per_s + group.latency_s + other_nodes_s
+    if np.isinf(group.small_latency_s).all():
         return np.asarray(ring_s)
-    small_start_s = np.where(small, group.small_latency_s, np.inf)
-    small_s = moved / np.where(small, group.small_bytes_per_s, 1.0) + small_start_s
-    return np.asarray(np.minimum(ring_s, small_s))
+    return np.asarray(np.minimum(ring_s, moved / group.small_bytes_per_s + group.small_latency_s))
 
 
 def by_sends(group: Group) -> Group:

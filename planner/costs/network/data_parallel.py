@@ -19,6 +19,7 @@ from planner.costs.memory.bytes_per_parameter import (
 from planner.costs.network.collectives import all_gather_s, all_reduce_s, reduce_scatter_s
 from planner.costs.network.groups import OF_REPLICAS, Group, groups, with_startup
 from planner.costs.parameters import RankParameters
+from planner.hardware import Cluster
 from planner.layouts import Layouts, OptimizerKind
 from planner.models import mix
 
@@ -49,7 +50,7 @@ class DataCollectives:
         floor = min(network.send_fraction / (network.fraction * cluster.nics_per_node), 1.0)
         slowed = np.clip(case.framework.sharded_nodes / nodes, floor, 1.0)
         return DataCollectives(
-            by=groups(with_startup(cluster, case.framework.network_startup_s), layouts, OF_REPLICAS),
+            by=_groups(case, cluster),
             layouts=layouts,
             expert_share=expert_share,
             param_bytes=layer_parameter_bytes(case),
@@ -94,6 +95,12 @@ class DataCollectives:
             sparse = collective(self.by[experts], expert_bytes)
             seconds = seconds + np.where(self.expert_share > 0, sparse, 0.0)
         return np.asarray(seconds)
+
+
+def _groups(case: Case, cluster: Cluster) -> dict[str, Group]:
+    """The groups of replicas, placed once for the layouts whose ranks differ."""
+    each, later = case.ranks.distinct, with_startup(cluster, case.framework.network_startup_s)
+    return {name: each.spread(group) for name, group in groups(later, each.layouts, OF_REPLICAS).items()}
 
 
 def shards_per_layer(case: Case) -> Bools:
@@ -165,10 +172,7 @@ def late_buckets_s(case: Case, params: Any) -> list[Array]:
     if not f.large_bucket_parameters or longer is None:
         return [np.zeros(1)] * 3
     sooner = replace(case.cluster, network=case.cluster.network.later(1.0 / longer))
-    own, late = (
-        groups(with_startup(cluster, f.network_startup_s), layouts, OF_REPLICAS)["data"]
-        for cluster in (sooner, case.cluster)
-    )
+    own, late = (_groups(case, cluster)["data"] for cluster in (sooner, case.cluster))
     each = np.maximum(f.large_bucket_parameters, f.large_bucket_per_replica * layouts.dp * layouts.cp)
     more = np.ceil(params / each) - 1.0
     return [more * (each_s(late, 0.0) - each_s(own, 0.0)) for each_s in (all_reduce_s, reduce_scatter_s, all_gather_s)]

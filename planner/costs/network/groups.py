@@ -11,6 +11,7 @@ Of an all-to-all what goes to other pods' ranks shares them.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,9 +29,11 @@ class Group:
     ranks: members; local: members inside one node; node_bandwidth_bytes_per_s, network_bandwidth_bytes_per_s: what
     a ring gets of a node's links and of the network; node_send_bytes_per_s, network_send_bytes_per_s: what each
     member's sends to others get; node_shift_bytes_per_s, network_shift_bytes_per_s: its sends to one other, its
-    neighbour in a ring; latency_s: start-up of one pass inside a node; tree_latency_s, ring_latency_s: what the
+    neighbour in a ring; latency_s: start-up of one pass inside a node, 0 of a rank alone; tree_latency_s,
+    ring_latency_s: what the
     other nodes add to it, of a tree over nodes and of a ring through all ranks; small_latency_s, small_bytes_per_s:
-    a pass's start-up and rate by the protocol for small messages, 0 bytes/s where there is none; scatter_passes: of
+    a pass's start-up and rate by the protocol for small messages, both infinite where there is none;
+    scatter_passes: of
     a reduce-scatter.
     """
 
@@ -49,7 +52,7 @@ class Group:
     small_bytes_per_s: Array
     scatter_passes: Any = 1.0
 
-    @property
+    @cached_property
     def bandwidth_bytes_per_s(self) -> Array:
         """Bytes/s of a ring through the group: its slowest link."""
         crosses = self.ranks > self.local
@@ -79,6 +82,7 @@ def place(cluster: Cluster, ranks: Any, stride: Any, node_size: Any = None, job:
     leaves, reaches = _pod_shares(cluster, cluster.pod_nodes * each, job, ranks, stride, local)
     steps = (local - 1.0) * link.ring_step_s
     through = steps + network.ring_step_s
+    small = (nodes == 1) & bool(link.small_fraction)
     return Group(
         ranks=ranks,
         local=local,
@@ -88,11 +92,11 @@ def place(cluster: Cluster, ranks: Any, stride: Any, node_size: Any = None, job:
         node_shift_bytes_per_s=np.where(local > 1, np.minimum(send, neighbour_bytes_per_s(cluster)), send),
         network_send_bytes_per_s=nic * network.send_fraction * reaches,
         network_shift_bytes_per_s=nic * network.send_fraction * np.minimum(leaves, 1.0),
-        latency_s=local * link.latency_s,  # the launch, and a step to every other member
+        latency_s=np.where(ranks > 1, local * link.latency_s, 0.0),  # the launch, and a step to every other member
         tree_latency_s=np.log2(nodes) * network.latency_s,
         ring_latency_s=(nodes - 1.0) * through,
-        small_latency_s=(link.small_latency_s or 0.0) + steps,
-        small_bytes_per_s=np.where(nodes > 1, 0.0, link.bandwidth_bytes_per_s * (link.small_fraction or 0.0)),
+        small_latency_s=np.where(small, (link.small_latency_s or 0.0) + steps, np.inf),
+        small_bytes_per_s=np.where(small, link.bandwidth_bytes_per_s * (link.small_fraction or 0.0), np.inf),
         scatter_passes=np.where(nodes > 1, network.scatter_passes, link.scatter_passes),
     )
 
