@@ -22,6 +22,7 @@ from planner.choices.enumerations import (
     Attention,
     Dispatcher,
     GradDtype,
+    MainDtype,
     Number,
     OptimizerKind,
     Precision,
@@ -32,7 +33,8 @@ from planner.choices.enumerations import (
 from planner.choices.table import CHOICES, TEXTS
 
 __all__ = [
-    "Attention", "Dispatcher", "GradDtype", "Layouts", "OptimizerKind", "Precision", "Recompute", "Split", "choice",
+    "Attention", "Dispatcher", "GradDtype", "Layouts", "MainDtype", "OptimizerKind", "Precision", "Recompute", "Split",
+    "choice",
 ]  # fmt: skip
 
 
@@ -111,6 +113,7 @@ class Layouts:
     offload_modules: Ints
     grad_dtype: Ints
     grad_reduce_dtype: Ints
+    main_dtype: Ints
     optimizer: Ints
     dispatcher: Ints
     expert_imbalance: Array

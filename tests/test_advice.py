@@ -259,20 +259,23 @@ def test_where_nothing_fits_the_answer_names_options_with_which_something_does()
     ask = {"gpus": 1, "batch": 128, "seq_len": 2560}
     model, cluster = planner.Model("llama3.2-1b", seq_len=ask.pop("seq_len")), planner.Cluster("rtx-4090-server")
     none = planner.recommend(model, cluster, **ask)
-    assert none.to_dict()["fits_with"] == ["--optimizer adam_8bit", "--allow-offload", "--train lora:16"]
-    said = "On 1 GPU something fits with --optimizer adam_8bit, or --allow-offload, or --train lora:16."
+    lighter = ["--optimizer adam_8bit", "--main-dtype bf16", "--allow-offload", "--train lora:16"]
+    assert none.to_dict()["fits_with"] == lighter
+    said = f"On 1 GPU something fits with {', or '.join(lighter)}."
     assert said in repr(none)
     assert len(planner.recommend(model, cluster, **ask, optimizer="adam_8bit")) > 0
     assert len(planner.recommend(model, cluster, **ask, optimizer="adam_bf16")) == 0
     # A choice of the user's own is not put aside.
     other = planner.recommend(model, cluster, **ask, optimizer="adam_bf16")
     assert other.to_dict()["fits_with"] == [
-        "--fit-chance 0.87", "--grad-dtype bf16", "--allow-offload", "--train lora:16",
+        "--fit-chance 0.87", "--grad-dtype bf16", "--main-dtype bf16", "--allow-offload", "--train lora:16",
     ]  # fmt: skip
     # Where no option alone is enough, the fewest together; adapters only where the framework has them.
     ask, options = {"gpus": 1, "batch": 64}, {"grad_dtype": "bf16", "allow_offload": True}
     both = planner.recommend("llama2-7b", "dgx-a100-40gb", **ask)
-    assert both.to_dict()["fits_with"] == ["--allow-offload --grad-dtype bf16", "--train lora:16"]
+    assert both.to_dict()["fits_with"] == [
+        "--allow-offload --grad-dtype bf16", "--allow-offload --main-dtype bf16", "--train lora:16",
+    ]  # fmt: skip
     assert len(planner.recommend("llama2-7b", "dgx-a100-40gb", **ask, **options)) > 0
     assert len(planner.recommend("llama2-7b", "dgx-a100-40gb", **ask, train="lora:16")) > 0
     held = planner.recommend("llama2-7b", "dgx-a100-40gb", **ask, framework="megatron")

@@ -18,7 +18,7 @@ from planner.choices.choice import value_text
 from planner.choices.table import CHOICES
 from planner.choices.training import read_training
 from planner.costs.memory.fit_chance import FIT_CHANCE
-from planner.layouts import GradDtype, OptimizerKind
+from planner.layouts import GradDtype, MainDtype, OptimizerKind
 from planner.report.tables import GRAPHS, PARTS, lighter_lines
 from planner.search import Recommendation
 from planner.search import recommend as search
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 WORTH_SAYING = 0.995  # of the best step
 DOUBLINGS = 7
 LIGHTER = (
-    ("grad_dtype", GradDtype.BF16), ("optimizer", OptimizerKind.ADAM_BF16), ("optimizer", OptimizerKind.ADAM_8BIT)
+    ("grad_dtype", GradDtype.BF16), ("optimizer", OptimizerKind.ADAM_BF16), ("optimizer", OptimizerKind.ADAM_8BIT),
+    ("main_dtype", MainDtype.BF16),
 )  # fmt: skip
 """Choices that take less memory, none of which a search tries by itself."""
 ADAPTERS = "lora:16"

@@ -67,7 +67,9 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
         *[chunked] * (0 < model.chunk < model.seq_len),
         f"products in {precision}",
         f"{gradients} ({whose})",
-        OPTIMIZERS[OptimizerKind(int(layouts.optimizer[0]))],
+        "weights, gradients and moments in bf16 alone, where small updates round away"
+        if int(layouts.main_dtype[0])
+        else OPTIMIZERS[OptimizerKind(int(layouts.optimizer[0]))],
     ]
     said += _kernels(setup, layouts)
     gpus, node = int(layouts.gpus[0]), cluster.gpus_per_node

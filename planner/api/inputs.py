@@ -31,6 +31,7 @@ class SharedChoices(TypedDict, total=False):
     cuda_graphs: bool | None
     grad_dtype: str | None
     grad_reduce_dtype: str | None
+    main_dtype: str
     optimizer: str
     offload_fraction: float
     offload_modules: str

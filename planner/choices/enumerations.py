@@ -71,6 +71,17 @@ class GradDtype(Number):
     BF16 = 2
 
 
+class MainDtype(Number):
+    """Number format of the weights that the optimizer updates in mixed precision.
+
+    FP32: a copy beside 16-bit weights, or the parameters themselves. BF16: then gradients and moments are in bf16 too
+    (torchtitan's training.dtype, DeepSpeed's bf16_master_weights_and_grads with bf16_optimizer_states).
+    """
+
+    FP32 = 0
+    BF16 = 1
+
+
 class Dispatcher(Number):
     """How tokens get to the ranks of their experts and back: as the framework does unless told, or one of four.
 

@@ -8,7 +8,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.choices.choice import Choice, Codec
-from planner.choices.enumerations import Attention, Dispatcher, GradDtype, OptimizerKind, Precision, Recompute, Split
+from planner.choices.enumerations import (
+    Attention,
+    Dispatcher,
+    GradDtype,
+    MainDtype,
+    OptimizerKind,
+    Precision,
+    Recompute,
+    Split,
+)  # fmt: skip
 from planner.choices.offload import ALLOWED_MODULES, modules_text, read_modules
 from planner.choices.pipeline_layout import parse_pipeline_layout
 from planner.choices.training import ALLOWED, read_training, training_text
@@ -79,6 +88,8 @@ CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
            settled=False, shared=True, derived="the framework's own"),
     Choice("grad_reduce_dtype", GradDtype, GradDtype.FRAMEWORK, "The gradient that replicas sum: fp32 or bf16.",
            settled=False, shared=True, derived="as --grad-dtype, else the framework's own"),
+    Choice("main_dtype", MainDtype, MainDtype.FP32, "The weights that the optimizer updates: fp32, or bf16, as "
+           "gradients and moments then are too.", settled=False, shared=True),
     Choice("optimizer", OptimizerKind, OptimizerKind.ADAM, "The optimizer: adam (fp32 moments), adam_bf16, adam_8bit, "
            "muon or sgd (with momentum).", settled=False, shared=True),
     Choice("dispatcher", Dispatcher, Dispatcher.FRAMEWORK, "How tokens get to their experts: alltoall, deepep, "

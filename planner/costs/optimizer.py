@@ -19,7 +19,7 @@ from planner.costs.memory.bytes_per_parameter import (
 )
 from planner.costs.parameters import RankParameters, state_parameters
 from planner.hardware import Cluster
-from planner.layouts import Layouts, OptimizerKind
+from planner.layouts import Layouts, MainDtype, OptimizerKind
 from planner.models import Transformer, counts, mix
 
 HOST_REACHED = 0.5
@@ -70,8 +70,8 @@ def host_memory_rate(cluster: Cluster) -> float:
 def offloaded_bytes(model: Transformer, layouts: Layouts, copies: Any) -> Array:
     """Bytes of a job's optimizer states and parameters in its hosts' memory, where they are offloaded, shape (n,).
 
-    Beside the moments these are a fp32 parameter and gradient, which the update there reads: 16 bytes with Adam, as
-    DeepSpeed's estimate_zero2_model_states_mem_needs and its like for ZeRO 3 have it.
+    Beside the moments these are a parameter and a gradient in the main weights' format, which the update there reads:
+    16 bytes with Adam, as DeepSpeed's estimate_zero2_model_states_mem_needs and its like for ZeRO 3 have it.
     Of every parameter once for each copy of what ZeRO shards, else once a replica; an expert's replicas are fewer.
     copies: of the weights that a rank holds.
     """
@@ -81,7 +81,8 @@ def offloaded_bytes(model: Transformer, layouts: Layouts, copies: Any) -> Array:
     whole = (once - experts) * layouts.dp * layouts.cp + experts * layouts.expert_replicas
     held = copies * np.where(layouts.zero == 0, whole, once * layouts.dp_replicate)
     parameters = layouts.offload_parameters * held * parameter_bytes(layouts)
-    return np.asarray(layouts.host_share * held * (8.0 + moment_bytes(layouts)) + parameters)
+    both = np.where(layouts.main_dtype == MainDtype.BF16, 4.0, 8.0)
+    return np.asarray(layouts.host_share * held * (both + moment_bytes(layouts)) + parameters)
 
 
 STEPS = 5  # of Newton-Schulz, in Jordan's Muon, Moonlight's and Megatron-Core's

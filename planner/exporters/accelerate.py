@@ -38,6 +38,7 @@ class Accelerate(Target):
     suffix = ".yaml"
     chooses_gradients = False
     equal_nodes = True
+    bf16_states = True
     adapters = "adapters are the training code's own, such as peft's"
     runs = Fixed(
         pp=(1,), ep=(1,), zero=(0, 2, 3), schedule=("1f1b",), ulysses=(1,), recompute_layers=(0,), offload_layers=(0,),
@@ -87,6 +88,9 @@ class Accelerate(Target):
             nearest.change("precision", "bf16", "mixed_precision has no such value")
         if row["precision"] == "tf32":
             nearest.note("precision tf32: no key for it; exported as mixed_precision no, PyTorch's setting decides")
+        if row["main_dtype"] == "bf16":
+            nearest.change("precision", "bf16", "beside mixed_precision no the model's own format is the products'")
+            nearest.note("main_dtype bf16: load the model with dtype=torch.bfloat16")
         accumulated = row["global_batch"] // (row["micro_batch"] * row["dp"])
         # Transformers, trainer.py: else all backward passes but the last are under no_sync, where FSDP shards nothing.
         whole = ", and gradient_accumulation_kwargs sync_each_batch=True, else every GPU keeps all gradients, unsharded"
@@ -115,7 +119,8 @@ class Accelerate(Target):
         top: dict[str, Any] = {
             "compute_environment": "LOCAL_MACHINE",
             "distributed_type": "FSDP" if sharded else "MULTI_GPU" if nodes * each > 1 else "NO",
-            "mixed_precision": PRECISIONS[row["precision"]],
+            # It would upcast a model that was loaded in bf16 to fp32 (utils/fsdp_utils.py).
+            "mixed_precision": "no" if row["main_dtype"] == "bf16" else PRECISIONS[row["precision"]],
             "num_machines": nodes,
             "num_processes": nodes * each,
             "machine_rank": 0,

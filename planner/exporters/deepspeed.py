@@ -13,12 +13,16 @@ from planner.base.arrays import Bools
 from planner.base.errors import one_line
 from planner.exporters.nearest import Job, Nearest, gradient_formats
 from planner.exporters.target import OPTIMIZERS, Target
-from planner.layouts import GradDtype, Layouts, OptimizerKind, Precision
+from planner.layouts import GradDtype, Layouts, MainDtype, OptimizerKind, Precision
 from planner.search import Fixed
 
+IN_BF16_STATES = "bf16_master_weights_and_grads needs ZeRO"  # runtime/config.py
 UNSHARDED = "offload_optimizer needs ZeRO"
 OWN_ADAM = "updates states on the host by its own Adam"
 IN_BF16 = "bf16 without ZeRO adds gradients up in bf16 alone"
+
+
+STATES = {"bf16_master_weights_and_grads": True, "bf16_optimizer_states": True}
 
 
 def added_in_bf16(x: Layouts) -> Bools:
@@ -39,9 +43,11 @@ class DeepSpeed(Target):
     optimizers = OPTIMIZERS
     adapters = "adapters are the training code's own, such as peft's"
     offloads_parameters = True
+    bf16_states = True
     runs = Fixed(
         schedule=("1f1b",), cp=(1,), ulysses=(1,), sequence_parallel=(False,), dp_replicate=(1,), recompute_layers=(0,),
         offload_layers=(0,), never=(
+            (IN_BF16_STATES, lambda x: (x.main_dtype == MainDtype.BF16) & (x.zero == 0)),
             (UNSHARDED, lambda x: x.offload_optimizer & (x.zero == 0)), (IN_BF16, added_in_bf16),
             (OWN_ADAM, lambda x: x.offload_optimizer & (x.optimizer != OptimizerKind.ADAM)),
         ),
@@ -70,6 +76,8 @@ class DeepSpeed(Target):
             nearest.note("precision tf32: no key for it; exported as fp32, PyTorch's setting decides")
         if row["offload_optimizer"] and row["zero"] == 0:
             nearest.change("zero", 1, UNSHARDED)
+        if row["main_dtype"] == "bf16" and row["zero"] == 0:
+            nearest.change("zero", 1, IN_BF16_STATES)
         if row["precision"] == "bf16" and gradient_formats(nearest.setup, Layouts.of_rows([row]))[0] == "fp32":
             nearest.change("zero", max(row["zero"], 1), IN_BF16)
         if row["zero"] < 3:
@@ -120,7 +128,7 @@ class DeepSpeed(Target):
             "train_micro_batch_size_per_gpu": row["micro_batch"],
             "gradient_accumulation_steps": int(job.layouts.micro_batches[0]),
             "gradient_clipping": 1.0,
-            "bf16": {"enabled": row["precision"] == "bf16"},
+            "bf16": {"enabled": row["precision"] == "bf16"} | (STATES if row["main_dtype"] == "bf16" else {}),
             "fp16": {"enabled": row["precision"] == "fp16"},
             **_gradients(job),
             "zero_optimization": _zero(job),

@@ -82,7 +82,7 @@ def export_plan(
         raise InputError(f"base is {base!r}; allowed: none for {target.name}, only torchtitan builds on a recipe")
     setup = target.own(plan.setup) if own else plan.setup
     target.check_training(plan.row["train"])
-    target.check_shared([("optimizer", plan.row["optimizer"])])
+    target.check_shared((name, plan.row[name]) for name in ("optimizer", "main_dtype"))
     nearest = Nearest(target.title, setup, plan.row, base)
     if plan.row["train"] != "full" and target.adapters:
         nearest.note(f"train {plan.row['train']}: {target.adapters}")

@@ -58,6 +58,8 @@ class Target(ABC):
     """Whether it can keep sharded parameters in host memory without the optimizer's state."""
     moves_modules = False
     """Whether it can keep what some modules of each layer need for their backward pass in host memory."""
+    bf16_states = False
+    """Whether its file can ask for weights, gradients and moments in bf16 alone."""
     adapters: str | None = None
     """A note on adapters beside frozen weights, perhaps empty; None: the framework has no adapters."""
     runs = Fixed()
@@ -95,6 +97,8 @@ class Target(ABC):
         """Whether its file can ask for a value of a choice that all layouts of a search share."""
         if name == "optimizer":
             return value_text(value) in self.optimizers
+        if name == "main_dtype":
+            return self.bf16_states or value_text(value) == "fp32"
         if name == "offload_modules":
             return self.moves_modules or value_text(value) in ("none", "0")
         return name != "grad_dtype" or self.chooses_gradients or value_text(value) == "framework"

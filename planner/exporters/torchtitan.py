@@ -68,6 +68,7 @@ class Torchtitan(Target):
     takes_base = True
     others = ("transformers",)
     chooses_gradients = False
+    bf16_states = True
     adapters: str | None = "the recipe's model asks for it: give it a LoRAConverter (torchtitan, components/lora.py)"
     head_module = "lm_head"
     """The output product's name in its models."""
@@ -152,7 +153,7 @@ class Torchtitan(Target):
             nearest.note(
                 f"experts: torchtitan takes ep {row['ep']} out of dp, cp and tp; planner splits them by tp too"
             )
-        if row["grad_dtype"] == "bf16":
+        if row["grad_dtype"] == "bf16" and row["main_dtype"] == "fp32":
             nearest.change("grad_dtype", "framework", "FSDP keeps the shard's gradient in the parameter's fp32")
         nearest.own_heads()
         if nearest.base or not self.takes_base or not attention_backend(nearest.setup, row):
@@ -193,6 +194,7 @@ class Torchtitan(Target):
             f"    config.training.seq_len = {job.model.seq_len}",
             f"    config.training.global_batch_size = {row['global_batch']}",
             f"    config.training.local_batch_size = {local_batch(job)}",
+            *(['    config.training.dtype = "bfloat16"'] * (row["main_dtype"] == "bf16")),
             f'    config.training.mixed_precision_param = "{computed_in(row)}"',
             f'    config.training.mixed_precision_reduce = "{reduced_in(job)}"',
             f"    config.training.enable_cpu_offload = {row['offload_optimizer']}",

@@ -81,6 +81,7 @@ class TorchtitanToml(Torchtitan):
             f"seq_len = {job.model.seq_len}",
             f"global_batch_size = {row['global_batch']}",
             f"local_batch_size = {torchtitan.local_batch(job)}",
+            *(['dtype = "bfloat16"'] * (row["main_dtype"] == "bf16")),
             f'mixed_precision_param = "{torchtitan.computed_in(row)}"',
             f'mixed_precision_reduce = "{torchtitan.reduced_in(job)}"',
             f"enable_cpu_offload = {offload}",

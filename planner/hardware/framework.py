@@ -80,6 +80,9 @@ class Framework:
     grad_reduce_bytes: float = figure(0, 16, "Bytes per parameter that data-parallel ranks reduce, in fp16 training.")
     bf16_grad_reduce_bytes: float = figure(
         0, 16, "Bytes per parameter that data-parallel ranks reduce, in bf16 or fewer bits.")
+    reduces_by_policy: bool = yes(
+        "Replicas reduce gradients in a format of its own choice also where all states are in bf16.",
+        because="PyTorch reduces a gradient in its parameter's format")
     reduce_pass_bytes: float = figure(
         0, 64, "Bytes per parameter that packing and unpacking gradients around their reduction moves through memory.",
         default=0.0, because="gradients are reduced where they lie, " + MEGATRON)

@@ -69,7 +69,8 @@ def deepspeed_run(
     layouts = one_layout(
         profile.cluster, global_batch=batch, dp=dp, tp=tp, micro_batch=micro, zero=stage, precision=precision,
         offload_optimizer=offload, offload_fraction=share, offload_parameters=parameters,
-        **_gradients(config, precision, profile.framework), **as_it_has(profile, python),
+        **_states(config, precision), **_gradients(config, precision, profile.framework),
+        **as_it_has(profile, python),
     )  # fmt: skip
     check_legal(profile.model, profile.cluster, layouts)
     actual, switches = _turned_off(config, stage, dp, profile.framework)
@@ -177,6 +178,16 @@ def _autocast(config: Fields, notes: list[str]) -> str:
     precision = theirs[config.one_of("torch_autocast.dtype", theirs, "float16")]
     notes.append(f"torch_autocast: counted as {precision} training; its fp32 weights and gradients take more memory")
     return precision
+
+
+def _states(config: Fields, precision: str) -> dict[str, str]:
+    """All states in bf16 where both keys ask for it."""
+    keys = ("bf16.bf16_master_weights_and_grads", "bf16.bf16_optimizer_states")
+    weights, moments = (config.one_of(key, (True, False), False) for key in keys)
+    if weights is not moments:
+        # DeepSpeed takes the first alone beside fp32 moments on the host, and not the second.
+        raise config.wrong(keys[1], f"as {keys[0]}, {str(weights).lower()}; moments of another format aren't counted")
+    return {"main_dtype": "bf16"} if weights and precision == "bf16" else {}
 
 
 def _gradients(config: Fields, precision: str, f: Framework) -> dict[str, str]:

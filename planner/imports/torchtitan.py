@@ -13,6 +13,7 @@ from planner.base.files import read_toml
 from planner.choices.choice import whole
 from planner.exporters.target import under
 from planner.exporters.torchtitan import CHECKPOINTING, NATIVE
+from planner.hardware import Framework
 from planner.imports.megatron_stages import split_so
 from planner.imports.names import ignored
 from planner.imports.run import FORMATS, ExistingRun, Fields, stated_gradients
@@ -69,7 +70,7 @@ def torchtitan_run(path: Path, profile: Setup, *, gpus: int, attention: str | No
         dp_replicate=1 if dp * cp == copies else copies, precision=precision, schedule=schedule.name,
         attention=attention,
         offload_optimizer=config.one_of("training.enable_cpu_offload", (True, False), False),
-        **stated_gradients(profile.framework, precision, "fp32", reduced),
+        **_states(config, profile.framework, precision, reduced),
     )  # fmt: skip
     layouts = split_so(profile, layouts, stages) if pp > 1 else layouts
     check_legal(profile.model, profile.cluster, layouts)
@@ -80,6 +81,13 @@ def torchtitan_run(path: Path, profile: Setup, *, gpus: int, attention: str | No
         title="torchtitan", setup=profile, layouts=layouts, profile=profile, switches={}, notes=tuple(notes),
         unknown=tuple(one_line(x) for x in names if x not in {*config.read, *no_matter}), ignored=0,
     )  # fmt: skip
+
+
+def _states(config: Fields, f: Framework, precision: str, reduced: str) -> dict[str, str]:
+    """The number formats of weights and gradients: training.dtype's, in which all states are."""
+    if config.one_of("training.dtype", ("bfloat16", "float32"), "float32") == "bfloat16":
+        return {"main_dtype": "bf16"} | ({"grad_reduce_dtype": "bf16"} if reduced == "bf16" else {})
+    return stated_gradients(f, precision, "fp32", reduced)
 
 
 def _recomputed(config: Fields, stages: list[int], pp: int, notes: list[str]) -> tuple[str, int]:

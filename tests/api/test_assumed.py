@@ -39,6 +39,9 @@ def test_what_was_asked_of_gradients_and_the_optimizer_is_said():
     plan = planner.recommend("llama3-8b", "dgx-h100", gpus=8, batch=64, optimizer="sgd", grad_dtype="bf16", tp=1)
     assert plan.assumed[2:4] == ("gradients kept in 16 bits, reduced in 16 bits (as asked)", "SGD with momentum")
     assert {one.layout["optimizer"] for one in plan} == {"sgd"}
+    narrow = planner.estimate("llama3-8b", "dgx-h100", batch=64, dp=8, framework="torchtitan", main_dtype="bf16")
+    assert "gradients kept in 16 bits, reduced in fp32 (torchtitan)" in narrow.assumed
+    assert "weights, gradients and moments in bf16 alone, where small updates round away" in narrow.assumed
 
 
 def test_fp32_gradients_one_node_and_experts():

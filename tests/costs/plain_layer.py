@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import ceil
 from typing import Any
 
-from planner.choices.enumerations import Attention, GradDtype, OptimizerKind, Precision, Recompute
+from planner.choices.enumerations import Attention, GradDtype, MainDtype, OptimizerKind, Precision, Recompute
 from planner.costs.kernels.device import aligned_share, group_s, matmul_s
 
 
@@ -221,7 +221,8 @@ class Layer:
         x, f = self.x, self.f
         own = f.bf16_accumulate_bytes if x.precision >= Precision.BF16 else f.accumulate_bytes
         most, least = max(f.accumulate_bytes, f.bf16_accumulate_bytes), min(f.accumulate_bytes, f.bf16_accumulate_bytes)
-        moved = {0: own, int(GradDtype.FP32): max(own, most), int(GradDtype.BF16): min(own, least)}[int(x.grad_dtype)]
+        moved = {0: own, int(GradDtype.FP32): max(own, most), int(GradDtype.BF16): min(own, least)}
+        moved = moved[int(GradDtype.BF16 if x.main_dtype == MainDtype.BF16 else x.grad_dtype)]
         seconds = moved / (x.dp * x.cp // x.dp_replicate if x.zero >= 2 else 1) / self.rate
         seconds *= 1 - 1 / x.micro_batches
         table = 0.0 if x.train else self.vocab / x.tp * self.m.hidden * seconds
@@ -230,10 +231,12 @@ class Layer:
     def update(self, own: Any, muon: float) -> float:
         """The optimizer's step of a rank's trained parameters."""
         x, f = self.x, self.f
-        moments = {OptimizerKind.ADAM: 8.0, OptimizerKind.ADAM_BF16: 4.0, OptimizerKind.ADAM_8BIT: 2 + 8 / 256}
+        narrow = x.main_dtype == MainDtype.BF16
+        wide, weights = (2.0, 6) if narrow else (4.0, 14)
+        moments = {OptimizerKind.ADAM: 2 * wide, OptimizerKind.ADAM_BF16: 4.0, OptimizerKind.ADAM_8BIT: 2 + 8 / 256}
         is_muon = x.optimizer == OptimizerKind.MUON
-        matrices = 14 + 2 * moments.get(x.optimizer, 4.0) + (4 if is_muon else 0)
-        ends = 14 + 2 * (8.0 if is_muon else moments.get(x.optimizer, 4.0))
+        matrices = weights + 2 * moments.get(x.optimizer, wide) + (4 if is_muon else 0)
+        ends = weights + 2 * (2 * wide if is_muon else moments.get(x.optimizer, wide))
         shards = x.dp * x.cp // x.dp_replicate
         replicas = max(max(x.tp * x.dp * x.cp // max(x.etp * x.ep, 1), 1) // x.dp_replicate, 1)
 
@@ -243,7 +246,7 @@ class Layer:
         moved = held(1, own.layers * matrices + own.ends * ends, own.experts * matrices)
         local, gradients = held(1, own.dense, own.experts), held(2, own.dense, own.experts)
         gradient = f.gradient_bytes if x.precision < Precision.BF16 else f.bf16_gradient_bytes
-        gradient = {0: gradient, 1: max(gradient, 4.0), 2: min(gradient, 2.0)}[int(x.grad_dtype)]
+        gradient = {0: gradient, 1: max(gradient, 4.0), 2: min(gradient, 2.0)}[2 if narrow else int(x.grad_dtype)]
         here = (moved + 16 * local) / self.rate + (muon if is_muon else 0.0)
         c = self.cluster
         there = moved / (0.5 * c.host_memory_bandwidth_bytes_per_s / c.gpus_per_node) + 16 * local / self.rate

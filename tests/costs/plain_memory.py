@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import ceil
 from typing import Any
 
-from planner.choices.enumerations import GradDtype, OptimizerKind, Precision, Recompute
+from planner.choices.enumerations import GradDtype, MainDtype, OptimizerKind, Precision, Recompute
 
 
 def of_first(number: int, layers: int, stages: int, but_last: int = 0) -> int:
@@ -27,6 +27,8 @@ class Remembered:
     def __init__(self, case: Any, x: Any, part: Any, asked: Any) -> None:
         self.x, self.m, self.f, self.part, self.asked = x, case.model, case.framework, part, asked
         self.fp32 = x.precision in (Precision.FP32, Precision.TF32)
+        self.narrow = x.main_dtype == MainDtype.BF16
+        self.copied = not self.fp32 and not (self.narrow and case.framework.one_sharded_copy)
         self.e = 4.0 if self.fp32 else 2.0
         self.operand = {Precision.FP8: 1.0, Precision.NVFP4: 0.5625}.get(x.precision, self.e)
         self.tokens = x.micro_batch * self.m.seq_len / x.cp
@@ -58,8 +60,9 @@ class Remembered:
         if x.precision in (Precision.FP8, Precision.NVFP4):
             value = f.fp8_parameter_bytes if f.fp8_parameter_bytes < 2 and not eighth else 0.0
             copies = (f.fp8_copy_bytes + value) * self.operand
-        summed = self.stated(x.grad_reduce_dtype or x.grad_dtype,
-                             f.grad_reduce_bytes if fp16 else f.bf16_grad_reduce_bytes)  # fmt: skip
+        own = f.grad_reduce_bytes if fp16 else f.bf16_grad_reduce_bytes
+        own = min(own, 2.0) if self.narrow and not f.reduces_by_policy else own
+        summed = self.stated(x.grad_reduce_dtype or x.grad_dtype, own)
         return parameter, f.fp8_parameter_bytes if eighth else parameter, copies, 4.0 if self.fp32 else summed
 
     def layer(self, saved: tuple[float, float], recompute: int) -> tuple[float, float]:
@@ -155,10 +158,10 @@ class Remembered:
             buffers += f.gather_copy_bytes * moves.total if f.gather_copy_bytes * moves.total > largest else 0.0
         dense = own.layers * of_layer + own.ends * parameter
         parameters = self.sharded(dense, own.experts * of_layer, 3) * at.copies * at.versions
-        if f.one_sharded_copy and x.zero == 3 and not self.fp32 and not self.frozen:
+        if f.one_sharded_copy and x.zero == 3 and self.copied and not self.frozen:
             parameters = 0.0
         stays = 1 - x.offload_fraction if x.offload_optimizer else 1.0
-        if f.one_sharded_copy and self.fp32 and self.shards > 1 and x.zero in (1, 2):  # the shard that is updated
+        if f.one_sharded_copy and not self.copied and self.shards > 1 and x.zero in (1, 2):  # the shard that is updated
             parameters += (1 - self.parameters_away()) * self.sharded(dense, own.experts * of_layer, 1) * at.copies
         if self.frozen:
             parameters += self.sharded(moves.dense, moves.experts, 3) * parameter * at.copies * at.versions
@@ -181,7 +184,8 @@ class Remembered:
     def summed_gradient(self) -> float:
         """Bytes of the gradient that adds up micro-batches."""
         fp16 = self.x.precision == Precision.FP16
-        return self.stated(self.x.grad_dtype, self.f.gradient_bytes if fp16 else self.f.bf16_gradient_bytes)
+        dtype = GradDtype.BF16 if self.narrow else self.x.grad_dtype
+        return self.stated(dtype, self.f.gradient_bytes if fp16 else self.f.bf16_gradient_bytes)
 
     def keeps_pass_gradient(self) -> bool:
         """Whether a 16-bit gradient can stay beside an fp32 sum."""
@@ -196,17 +200,18 @@ class Remembered:
         return x.offload_fraction if x.offload_optimizer and x.zero >= least else 0.0
 
     def states(self, moves: Any) -> float:
-        """Bytes of the optimizer's: fp32 parameters in mixed precision, moments, what an update takes."""
+        """Bytes of the optimizer's: its parameters in mixed precision, moments, what an update takes."""
         x, f = self.x, self.f
-        moments = {OptimizerKind.ADAM: 8.0, OptimizerKind.ADAM_BF16: 4.0, OptimizerKind.ADAM_8BIT: 2 + 8 / 256}
-        each = 0.0 if self.fp32 else 4.0
+        wide = 2.0 if self.narrow else 4.0
+        moments = {OptimizerKind.ADAM: 2 * wide, OptimizerKind.ADAM_BF16: 4.0, OptimizerKind.ADAM_8BIT: 2 + 8 / 256}
+        each = wide if self.copied else 0.0
         remainders = f.param_remainders and x.precision in (Precision.BF16, Precision.NVFP4)
-        if remainders and x.optimizer == OptimizerKind.ADAM_BF16:
+        if remainders and not self.narrow and x.optimizer == OptimizerKind.ADAM_BF16:
             each -= 2.0
-        matrices = each + moments.get(x.optimizer, 4.0)
-        ends = each + (8.0 if x.optimizer == OptimizerKind.MUON else moments.get(x.optimizer, 4.0))
+        matrices = each + moments.get(x.optimizer, wide)
+        ends = each + (2 * wide if x.optimizer == OptimizerKind.MUON else moments.get(x.optimizer, wide))
         cast = 0.0
-        if not self.fp32 and self.summed_gradient() < 4:
+        if not self.fp32 and not self.narrow and self.summed_gradient() < 4:
             at_once = f.update_parameters if x.zero == 3 and f.update_parameters else 1e99
             cast = f.update_bytes * min(self.sharded(moves.dense, moves.experts, 1), at_once)
         return cast + self.sharded(moves.layers * matrices + moves.ends * ends, moves.experts * matrices, 1)

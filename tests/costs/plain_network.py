@@ -9,12 +9,12 @@ from math import ceil, comb, gcd, inf, log2
 from types import SimpleNamespace
 from typing import Any
 
-from planner.layouts import Dispatcher, GradDtype, OptimizerKind, Precision, Recompute
+from planner.layouts import Dispatcher, GradDtype, MainDtype, OptimizerKind, Precision, Recompute
 
 CHOICES = (
     "dp", "tp", "pp", "cp", "ep", "etp", "ulysses", "inner_ring", "sequence_slices", "micro_batch", "zero",
     "dp_replicate", "sequence_parallel", "recompute", "precision", "expert_imbalance", "capacity_factor",
-    "optimizer", "grad_dtype", "grad_reduce_dtype", "train", "offload_optimizer", "offload_fraction",
+    "optimizer", "main_dtype", "grad_dtype", "grad_reduce_dtype", "train", "offload_optimizer", "offload_fraction",
     "offload_parameters",
 )  # fmt: skip
 
@@ -180,6 +180,8 @@ class Told:
         if self.e == 4.0:
             return parameter, layers, 4.0
         own = f.grad_reduce_bytes if x.precision == Precision.FP16 else f.bf16_grad_reduce_bytes
+        if x.main_dtype == MainDtype.BF16 and not f.reduces_by_policy:
+            own = min(own, 2.0)
         stated = x.grad_reduce_dtype or x.grad_dtype
         summed = {0: own, int(GradDtype.FP32): max(own, 4.0), int(GradDtype.BF16): min(own, 2.0)}[int(stated)]
         return parameter, layers, summed
@@ -315,7 +317,7 @@ class Told:
         away = max(x.offload_parameters, x.offload_fraction if x.offload_optimizer and f.one_sharded_copy else 0.0)
         host = self.case.cluster.host_link
         away_s = away / (host.bandwidth_bytes_per_s * host.fraction)
-        wide = f.one_sharded_copy and x.precision > Precision.TF32
+        wide = f.one_sharded_copy and x.precision > Precision.TF32 and x.main_dtype == MainDtype.FP32
         replicas = max(max(x.tp * x.dp * x.cp // max(x.etp * x.ep, 1), 1) // x.dp_replicate, 1)
         come = (own.dense / self.shards + own.experts / replicas) * (4 if wide else of_layer) * away_s
         ends += times * table / self.shards * (4 if wide else parameter) * away_s

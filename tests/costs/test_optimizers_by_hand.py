@@ -7,20 +7,24 @@ import pytest
 
 from planner.costs.memory.bytes_per_parameter import (
     accumulated_bytes,
+    cast_bytes,
     gradient_bytes,
     optimizer_bytes,
     reduced_bytes,
     updated_bytes,
 )
+from planner.costs.memory.rank import _gradients_bytes, _parameters_bytes
 from planner.costs.network.data_parallel import data_traffic
 from planner.costs.optimizer import muon_s, optimizer_s, orthogonal_s
-from planner.costs.parameters import RankParameters
-from planner.layouts import GradDtype, Layouts, OptimizerKind, Precision
+from planner.costs.parameters import RankParameters, state_parameters
+from planner.layouts import GradDtype, Layouts, MainDtype, OptimizerKind, Precision
 from planner.models.transformer import stack
 from planner.step.legality import first_broken
 from tests.costs.toy import BYTES, CLUSTER, FLOP, FRAMEWORK, GPT, MOE, case, device, layout
 
 OWN, BF16, FP32 = GradDtype.FRAMEWORK, GradDtype.BF16, GradDtype.FP32
+BF16_STATES = MainDtype.BF16
+MOMENT_BYTES = {OptimizerKind.ADAM: 4, OptimizerKind.SGD: 2, OptimizerKind.ADAM_8BIT: 2 + 8 / 256}
 RANK = RankParameters(layers=np.array([100.0]), experts=np.array([20.0]), ends=np.array([30.0]))
 
 
@@ -83,6 +87,37 @@ def test_remainders_of_parameters_save_two_bytes_beside_bf16_moments():
     assert states(optimizer=OptimizerKind.ADAM_BF16) == 150 * 6
     assert states(optimizer=OptimizerKind.ADAM_BF16, precision=Precision.FP8) == 150 * 8
     assert states() == 150 * 12
+
+
+@pytest.mark.parametrize(
+    ("sharded", "optimizer", "zero", "expected"),
+    [
+        # 150 parameters, 2 bytes each of weight, gradient and either moment; DeepSpeed's shard of weights beside them.
+        (True, OptimizerKind.ADAM, 0, (300, 300, 600)), (False, OptimizerKind.ADAM, 0, (300, 300, 900)),
+        (True, OptimizerKind.SGD, 0, (300, 300, 300)), (True, OptimizerKind.ADAM_8BIT, 0, (300, 300, 304.6875)),
+        # Over two replicas: what is gathered for a pass beside the shard; the shard alone with ZeRO 3.
+        (True, OptimizerKind.ADAM, 2, (450, 150, 300)), (False, OptimizerKind.ADAM, 2, (300, 150, 450)),
+        (True, OptimizerKind.ADAM, 3, (150, 150, 300)), (False, OptimizerKind.ADAM, 3, (150, 150, 450)),
+    ],
+)  # fmt: skip
+def test_all_states_in_bf16(sharded, optimizer, zero, expected):
+    own = replace(FRAMEWORK, bf16_gradient_bytes=4.0, update_bytes=4.0, one_sharded_copy=sharded)
+    of = case(BYTES, GPT, layout(main_dtype=BF16_STATES, optimizer=optimizer, zero=zero, dp=2), framework=own)
+    held = [
+        _parameters_bytes(of, RANK, RANK, 1, 1),
+        _gradients_bytes(of, RANK),
+        state_parameters(optimizer_bytes(RANK, of), of.layouts, 1),
+    ]
+    assert [one(x) for x in held] == list(expected)
+    assert one(cast_bytes(RANK, of)) == 0
+    assert one(updated_bytes(RANK, of.layouts).total) == 150 * 6 + 2 * 150 * MOMENT_BYTES[optimizer]
+
+
+@pytest.mark.parametrize(("policy", "sent"), [(False, 2), (True, 4)])
+def test_gradients_of_bf16_weights_are_reduced_in_bf16_but_by_policy(policy, sent):
+    own = replace(FRAMEWORK, bf16_gradient_bytes=4.0, bf16_grad_reduce_bytes=4.0, reduces_by_policy=policy)
+    of = case(BYTES, GPT, layout(main_dtype=BF16_STATES), framework=own)
+    assert (one(gradient_bytes(of)), one(reduced_bytes(of))) == (2, sent)
 
 
 def test_newton_schulz_of_one_matrix():
@@ -157,6 +192,9 @@ def test_muons_replicas_sum_whole_gradients():
         ({"grad_reduce_dtype": BF16, "precision": Precision.FP32}, "bf16 gradients"),
         ({"optimizer": OptimizerKind.MUON, "zero": 1, "dp": 2}, ""),
         ({"grad_dtype": FP32, "precision": Precision.FP16}, ""),
+        ({"main_dtype": BF16_STATES, "precision": Precision.FP16}, "main_dtype bf16 needs"),
+        ({"main_dtype": BF16_STATES, "grad_dtype": FP32}, "main_dtype bf16 needs"),
+        ({"main_dtype": BF16_STATES, "grad_dtype": BF16}, ""),
     ],
 )
 def test_what_has_no_meaning_is_illegal(choices, rule):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from planner.choices.enumerations import GradDtype, OptimizerKind
+from planner.choices.enumerations import OptimizerKind
 from planner.costs.gradient_accumulation import with_accumulation
 from planner.costs.kernels.attention import attention_s
 from planner.costs.kernels.state_space import ssm_bytes, ssm_s
@@ -18,12 +18,12 @@ from planner.costs.layer.kept_operations import dropped_products_s, kept_operati
 from planner.costs.layer.layer_cost import layer_cost
 from planner.costs.memory.saved_activations import attention_core_bytes, layer_tensors, saved_bytes
 from planner.costs.optimizer import muon_s, optimizer_s
-from planner.layouts import Attention, Dispatcher, Layouts, Precision, Recompute
+from planner.layouts import Attention, Dispatcher, Layouts, Recompute
 from planner.models import mix
 from tests.costs.plain_layer import Layer
 from tests.costs.test_plain_memory import table_of
 from tests.costs.test_plain_network import MODELS, at, drawn_parameters, one_rank
-from tests.costs.toy import FRAMEWORK, accelerator, case, device
+from tests.costs.toy import FRAMEWORK, accelerator, case, device, number_formats
 
 CHIP = replace(
     accelerator(flops=900.0, bandwidth=40.0, kernel_latency_s=0.3, expert_product_s=2.5, wide_expert_product_s=1.5,
@@ -57,10 +57,10 @@ def drawn_layout(rng):
         "sequence_slices": pick(1, 1, 2), "micro_batch": pick(1, 3), "global_batch": 3 * dp * pick(1, 2, 4),
         "zero": pick(0, 1, 2, 3), "dp_replicate": pick(1, 1, *(n for n in (2, 4) if dp % n == 0)),
         "sequence_parallel": pick(False, True), "recompute": pick(*Recompute), "attention": pick(*Attention),
-        "precision": pick(*Precision), "fused_norm": pick(False, True), "expert_imbalance": pick(1.0, 1.5),
+        **number_formats(pick), "fused_norm": pick(False, True), "expert_imbalance": pick(1.0, 1.5),
         "capacity_factor": pick(0.0, 0.0, 1.25), "optimizer": pick(*OptimizerKind),
         "dispatcher": pick(*(d for d in Dispatcher if tp > 1 or d != Dispatcher.PPMOE)),
-        "grad_dtype": pick(0, *GradDtype), "offload_optimizer": pick(False, True), "offload_fraction": pick(1.0, 0.75),
+        "offload_optimizer": pick(False, True), "offload_fraction": pick(1.0, 0.75),
         "offload_parameters": pick(False, False, True),
     }  # fmt: skip
 

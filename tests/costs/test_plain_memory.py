@@ -14,17 +14,17 @@ from planner.costs.layer.matmul_shapes import common_products, expert_products
 from planner.costs.memory.moved_modules import moved_module_bytes
 from planner.costs.memory.rank import activations, rank_memory
 from planner.costs.memory.saved_activations import saved_bytes, score_gradient_bytes
-from planner.layouts import Attention, Layouts, Precision, Recompute
+from planner.layouts import Attention, Layouts, Recompute
 from planner.models import mix
 from tests.costs.plain_memory import Remembered
 from tests.costs.test_plain_network import CHIP, MODELS, at, one_rank
-from tests.costs.toy import FRAMEWORK, case, device
+from tests.costs.toy import FRAMEWORK, case, device, number_formats
 
 
 def drawn_framework(rng):
     """Every figure that a rank's memory reads, on or off."""
     flags = ("gathered_logits", "freed_in_turn", "one_sharded_copy", "spare_gradients", "param_remainders",
-             "selective_operations", "stage_buffers")  # fmt: skip
+             "selective_operations", "stage_buffers", "reduces_by_policy")  # fmt: skip
     some = {
         "gradient_bytes": 6.0, "bf16_gradient_bytes": 2.0, "grad_reduce_bytes": 4.0, "bf16_grad_reduce_bytes": 2.0,
         "kept_pass_gradient_bytes": 2.0, "host_gradients_zero": 1.0, "host_fp32_gradients_zero": 2.0,
@@ -54,8 +54,8 @@ def drawn_layout(rng):
         "sequence_parallel": pick(False, True), "recompute": recompute, "attention": pick(*Attention),
         "recompute_layers": pick(0, 1, 2) if recompute == Recompute.FULL else 0, "offload_layers": pick(0, 0, 1, 2),
         "offload_modules": 0 if recompute == Recompute.FULL else pick(0, 0, read_modules("core_attn+moe_act")),
-        "precision": pick(*Precision), "expert_imbalance": pick(1.0, 1.5), "capacity_factor": pick(0.0, 0.0, 1.25),
-        "optimizer": pick(*OptimizerKind), "grad_dtype": pick(0, *GradDtype), "grad_reduce_dtype": pick(0, *GradDtype),
+        **number_formats(pick), "expert_imbalance": pick(1.0, 1.5), "capacity_factor": pick(0.0, 0.0, 1.25),
+        "optimizer": pick(*OptimizerKind), "grad_reduce_dtype": pick(0, *GradDtype),
         "train": pick(0, 0, 0, read_training("lora:8")), "offload_optimizer": pick(False, True),
         "offload_fraction": pick(1.0, 0.75), "offload_parameters": pick(False, True),
     }  # fmt: skip

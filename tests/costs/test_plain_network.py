@@ -13,10 +13,23 @@ from planner.costs.layer.expert_routing import dispatchers
 from planner.costs.network.data_parallel import data_traffic
 from planner.costs.network.traffic import layer_traffic, traffic
 from planner.costs.parameters import RankParameters
-from planner.layouts import Dispatcher, Layouts, Precision, Recompute
+from planner.layouts import Dispatcher, Layouts, Recompute
 from planner.models import mix
 from tests.costs.plain_network import CHOICES, Told
-from tests.costs.toy import ACCELERATOR, CLUSTER, FRAMEWORK, GPT, HYBRID, IDEAL, LLAMA, MLA, MOE, case, device
+from tests.costs.toy import (
+    ACCELERATOR,
+    CLUSTER,
+    FRAMEWORK,
+    GPT,
+    HYBRID,
+    IDEAL,
+    LLAMA,
+    MLA,
+    MOE,
+    case,
+    device,
+    number_formats,
+)
 
 GROUPED = replace(MOE, num_experts=32, top_k=6, expert_groups=8, top_k_groups=3, num_shared_experts=0)
 LATENT = replace(MOE, num_experts=16, moe_latent=4, num_mtp_layers=2)
@@ -50,7 +63,7 @@ def drawn_framework(rng):
     """Every figure that a collective reads, on or off."""
     flags = ("copied_sequences", "whole_sends", "gathered_logits", "sdpa_context", "gathered_context", "flat_copies",
              "zero2_by_layer", "ends_gathered_twice", "whole_reduces", "selective_operations",
-             "one_sharded_copy")  # fmt: skip
+             "one_sharded_copy", "reduces_by_policy")  # fmt: skip
     return replace(
         FRAMEWORK, **{name: bool(rng.random() < 0.4) for name in flags}, send_turns=rng.choice([1.0, 2.0]),
         gate_reduces=rng.choice([0.0, 1.0]), network_startup_s=rng.choice([0.0, 0.7]), deepep_bytes_per_s=0.9,
@@ -71,10 +84,11 @@ def drawn_layout(rng):
         "ulysses": ulysses, "inner_ring": pick(1, 2) if cp == 4 and ulysses == 1 else 1,
         "sequence_slices": pick(1, 1, 2), "micro_batch": pick(1, 3), "global_batch": 6 * dp,
         "zero": pick(0, 1, 2, 3), "dp_replicate": pick(1, 1, *(n for n in (2, 4) if dp % n == 0)),
-        "sequence_parallel": pick(False, True), "recompute": pick(*Recompute), "precision": pick(*Precision),
+        "sequence_parallel": pick(False, True), "recompute": pick(*Recompute),
+        **number_formats(pick),
         "dispatcher": pick(*(d for d in Dispatcher if tp > 1 or d != Dispatcher.PPMOE)),
         "expert_imbalance": pick(1.0, 1.5), "capacity_factor": pick(0.0, 0.0, 1.25),
-        "optimizer": pick(*OptimizerKind), "grad_dtype": pick(0, *GradDtype), "grad_reduce_dtype": pick(0, *GradDtype),
+        "optimizer": pick(*OptimizerKind), "grad_reduce_dtype": pick(0, *GradDtype),
         "train": pick(0, 0, 0, read_training("lora:8")), "offload_optimizer": pick(False, True),
         "offload_fraction": pick(1.0, 0.75), "offload_parameters": pick(False, False, True),
     }  # fmt: skip

@@ -14,7 +14,7 @@ from planner.costs.layer.slices import work_until
 from planner.costs.memory.saved_activations import layer_tensors
 from planner.costs.parameters import RankParameters
 from planner.hardware import load_accelerator, load_cluster, load_framework
-from planner.layouts import Attention, Layouts, Precision
+from planner.layouts import Attention, GradDtype, Layouts, MainDtype, Precision
 from planner.models import Transformer
 
 NAMES = [p.name.lower() for p in Precision]
@@ -148,3 +148,10 @@ def slice_shares(model: Transformer, slices: list[int]) -> np.ndarray:
     """Each slice's share of a sequence's forward FLOP (`work_until`), shape (k,), summing to 1."""
     work = np.diff(work_until(model, np.cumsum(slices)), prepend=0.0)
     return np.asarray(work / work.sum())
+
+
+def number_formats(pick):
+    """Formats of products, weights and gradients that go together; pick: one of its arguments."""
+    precision, gradient = pick(*Precision), pick(0, *GradDtype)
+    narrow = precision >= Precision.BF16 and gradient != GradDtype.FP32
+    return {"precision": precision, "grad_dtype": gradient, "main_dtype": pick(*MainDtype) if narrow else 0}

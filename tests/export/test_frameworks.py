@@ -21,7 +21,7 @@ from planner.base.errors import LayoutError, OutputError, PlannerError, UnknownN
 from planner.choices.pipeline_layout import parse_pipeline_layout, pipeline_layout_text
 from planner.exporters.plan_export import ALIASES, TARGETS, Export, export_plan, get_target
 from planner.hardware import load_cluster, load_framework, profile_names
-from planner.layouts import Attention, GradDtype, Layouts, OptimizerKind, Precision, Recompute, Split
+from planner.layouts import Attention, GradDtype, Layouts, MainDtype, OptimizerKind, Precision, Recompute, Split
 from planner.models import load_model, with_seq_len
 from planner.plan_file import SavedPlan
 from planner.question import careful, load_setup, what_is_fixed
@@ -875,6 +875,26 @@ def test_torchtitans_older_release_offloads_nothing_that_is_not_sharded():
 def test_accelerate_sums_gradients_as_its_mixed_precision_says():
     with pytest.raises(PlannerError, match=r"grad_reduce_dtype bf16: Accelerate has no setting for it; leave it out"):
         recommend("llama3-8b", "dgx-h100", gpus=8, batch=64, framework="accelerate", grad_reduce_dtype="bf16")
+
+
+def test_all_states_in_bf16_are_asked_for():
+    """torchtitan's training.dtype, DeepSpeed's two keys, a model that Accelerate must not upcast; Megatron has none."""
+
+    def written(to, **more):
+        return export(to, plan("llama3-8b", dp=8, main_dtype=MainDtype.BF16, **more)).text
+
+    assert 'config.training.dtype = "bfloat16"' in written("torchtitan", zero=3)
+    assert 'dtype = "bfloat16"' in written("torchtitan-toml", zero=3)
+    states = json.loads(written("deepspeed", zero=0))
+    assert states["bf16"] == {"enabled": True, "bf16_master_weights_and_grads": True, "bf16_optimizer_states": True}
+    assert states["zero_optimization"]["stage"] == 1  # runtime/config.py: ZeRO 1, 2 or 3
+    assert states["data_types"] == {"grad_accum_dtype": "bf16"}
+    assert 'mixed_precision: "no"' in written("accelerate", zero=3)
+    for to in ("megatron", "megatron-bridge"):
+        with pytest.raises(LayoutError, match=r"main_dtype bf16: Megatron.* has no setting for it; leave it out"):
+            written(to)
+    with pytest.raises(PlannerError, match=r"main_dtype bf16: Megatron-LM has no setting for it; leave it out"):
+        recommend("llama3-8b", "dgx-h100", gpus=8, batch=64, framework="megatron", main_dtype="bf16")
 
 
 def test_torchtitans_plan_under_accelerate_has_the_loss_of_transformers():

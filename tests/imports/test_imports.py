@@ -21,7 +21,7 @@ from planner.imports.megatron import megatron_run
 from planner.imports.names import megatron_arguments
 from planner.imports.run import ExistingRun
 from planner.imports.torchtitan import torchtitan_run
-from planner.layouts import Attention, GradDtype, Layouts, OptimizerKind, Precision, Recompute, Split
+from planner.layouts import Attention, GradDtype, Layouts, MainDtype, OptimizerKind, Precision, Recompute, Split
 from planner.models import Transformer, counts, load_model, mix, model_names
 from planner.models.possible import TEXTS
 from planner.plan_file import SavedPlan
@@ -664,6 +664,19 @@ def test_deepspeed_states_gradients(tmp_path, stated, stage, kept, sent):
     assert (got["grad_dtype"], got["grad_reduce_dtype"]) == (kept, sent)
 
 
+def test_deepspeed_states_all_in_bf16(tmp_path):
+    zero = {"train_batch_size": 64, "zero_optimization": {"stage": 2}}
+    both = {"bf16": {"enabled": True, "bf16_master_weights_and_grads": True, "bf16_optimizer_states": True}}
+    run = deepspeed(tmp_path, zero | both)
+    assert run.layouts.row(0)["main_dtype"] == "bf16"
+    assert not run.unknown
+    both["bf16"]["bf16_optimizer_states"] = False
+    with pytest.raises(
+        PlannerError, match=r"bf16_optimizer_states is False; allowed: as bf16.bf16_master_weights_and_grads, true"
+    ):
+        deepspeed(tmp_path, zero | both)
+
+
 def test_parameters_are_gathered_in_fp8_where_the_run_says_so():
     fp8 = BASE + "--bf16 --fp8-format hybrid --use-distributed-optimizer "
     kept = {name: megatron(fp8 + name).setup.framework for name in ("", "--fp8-param-gather")}
@@ -801,6 +814,8 @@ TITAN = [
     ("llama3-8b", {"dp": 16, "zero": 3, "dp_replicate": 4, "micro_batch": 2, "recompute": Recompute.FULL}),
     ("llama3-8b", {"dp": 4, "tp": 4, "zero": 2, "sequence_parallel": True, "grad_dtype": GradDtype.FP32,
                     "grad_reduce_dtype": GradDtype.BF16}),
+    ("llama3-8b", {"dp": 16, "zero": 3, "main_dtype": MainDtype.BF16}),
+    ("llama3-8b", {"dp": 16, "zero": 2, "main_dtype": MainDtype.BF16, "grad_reduce_dtype": GradDtype.BF16}),
     ("llama3-8b", {"dp": 4, "cp": 2, "tp": 2, "zero": 3, "sequence_parallel": True, "offload_optimizer": True}),
     ("llama3-8b", {"dp": 4, "pp": 4, "zero": 1, "micro_batch": 2, "precision": Precision.FP32}),
     ("llama3-8b", {"dp": 4, "pp": 4, "zero": 1, "virtual_stages": 4, "schedule": "interleaved"}),
@@ -897,7 +912,8 @@ name = "AdamW"
 """
     run = torchtitan(tmp_path, text)
     assert run.layouts.row(0)["precision"] == "fp8"
-    assert run.unknown == ("training.dtype", "parallelism.enable_async_tensor_parallel")
+    assert run.layouts.row(0)["main_dtype"] == "bf16"
+    assert run.unknown == ("parallelism.enable_async_tensor_parallel",)
     assert run.setup.framework.name == "torchtitan-compiled"
     assert run.notes == (
         "parallelism.fsdp_reshard_after_forward always: counted as never, in a pipeline",
@@ -927,6 +943,7 @@ name = "AdamW"
         ("[training]\nglobal_batch_size = 100", "global_batch_size 100, local_batch_size 8 * 16 replicas"),
         ("[training]\nglobal_batch_size = 0", "global_batch_size 0, local_batch_size 8 * 16 replicas"),
         ('[training]\nmixed_precision_param = "float16"', "is 'float16'; allowed: bfloat16, float32"),
+        ('[training]\ndtype = "float16"', "training.dtype is 'float16'; allowed: bfloat16, float32"),
         ("[training]\nenable_cpu_offload = 3", "enable_cpu_offload is 3; allowed: true, false"),
     ],
 )  # fmt: skip

@@ -7,7 +7,7 @@ import numpy as np
 from planner.base.arrays import Array
 from planner.costs.case import Case
 from planner.costs.parameters import RankParameters, state_parameters
-from planner.layouts import GradDtype, Layouts, OptimizerKind, Precision
+from planner.layouts import GradDtype, Layouts, MainDtype, OptimizerKind, Precision
 
 
 def _from_bf16(layouts: Layouts, others: float, bf16: float) -> Array:
@@ -53,7 +53,7 @@ def parameters_on_host(case: Case) -> Array:
 
 def fetched_bytes(case: Case, own: Any) -> Array:
     """Bytes of a parameter that crosses the host link on its way to a gather: its `own`, or the optimizer's fp32."""
-    wide = case.framework.one_sharded_copy & (case.layouts.precision > Precision.TF32)
+    wide = case.framework.one_sharded_copy & (main_bytes(case) > 0)
     return np.asarray(np.where(wide, 4.0, own))
 
 
@@ -92,9 +92,19 @@ def kept_pass_bytes(case: Case) -> Array:
     return np.asarray(np.where(whole & (_summed_bytes(case) >= 4.0), kept, 0.0))
 
 
+def _all_in_bf16(layouts: Layouts) -> Any:
+    """Where weights, gradients and moments are in bf16 alone."""
+    return layouts.main_dtype == MainDtype.BF16
+
+
+def _summed_in(layouts: Layouts) -> Any:
+    """The number format that gradients add up in: the weights' own where these are in bf16, else as the user states."""
+    return np.where(_all_in_bf16(layouts), GradDtype.BF16, layouts.grad_dtype)
+
+
 def _summed_bytes(case: Case) -> Array:
     own = _from_bf16(case.layouts, case.framework.gradient_bytes, case.framework.bf16_gradient_bytes)
-    return _as_stated(case.layouts.grad_dtype, own)
+    return _as_stated(_summed_in(case.layouts), own)
 
 
 def gradients_on_host(case: Case) -> Array:
@@ -111,6 +121,8 @@ def reduced_bytes(case: Case) -> Any:
     """Bytes of the gradient that data-parallel ranks sum: the user's format, else that kept, else the framework's."""
     layouts = case.layouts
     own = _from_bf16(layouts, case.framework.grad_reduce_bytes, case.framework.bf16_grad_reduce_bytes)
+    if not case.framework.reduces_by_policy:
+        own = np.where(_all_in_bf16(layouts), np.minimum(own, 2.0), own)
     stated = np.where(layouts.grad_reduce_dtype == GradDtype.FRAMEWORK, layouts.grad_dtype, layouts.grad_reduce_dtype)
     mixed = _as_stated(stated, own)
     return np.where(case.layouts.precision <= Precision.TF32, 4.0, mixed)
@@ -119,25 +131,33 @@ def reduced_bytes(case: Case) -> Any:
 # Bytes of the moments by optimizer: two in fp32, two in bf16, two of 8 bits with a fp32 scale for each block of 256
 # (bitsandbytes, torchao), Muon's and SGD's one momentum in fp32.
 MOMENTS = np.array([8.0, 4.0, 2.0 + 2.0 * 4.0 / 256.0, 4.0, 4.0])
+IN_BF16 = np.array([4.0, 4.0, MOMENTS[OptimizerKind.ADAM_8BIT], 2.0, 2.0])  # beside weights in bf16
 
 
 def moment_bytes(layouts: Layouts, of_ends: bool = False) -> Array:
     """Bytes of the optimizer's moments. of_ends: those of embedding and head, which Muon leaves to Adam."""
     adam = of_ends & (layouts.optimizer == OptimizerKind.MUON)
-    return np.asarray(np.where(adam, MOMENTS[OptimizerKind.ADAM], MOMENTS[layouts.optimizer]))
+    kind = np.where(adam, OptimizerKind.ADAM, layouts.optimizer)
+    return np.asarray(np.where(_all_in_bf16(layouts), IN_BF16[kind], MOMENTS[kind]))
 
 
-def main_bytes(layouts: Layouts) -> Array:
-    """Bytes of the optimizer's fp32 copy of a parameter in mixed precision; fp32 training has no second copy."""
-    return np.asarray(np.where(layouts.precision <= Precision.TF32, 0.0, 4.0))
+def main_bytes(case: Case) -> Array:
+    """Bytes of the optimizer's copy of a parameter in mixed precision; fp32 training has no second copy.
+
+    Nor has training in bf16 alone, unless the framework updates a shard of its own (DeepSpeed, stage_1_and_2.py and
+    stage3.py, whose flat groups are copies in the master weights' format).
+    """
+    alone = 0.0 if case.framework.one_sharded_copy else 2.0
+    mixed = np.where(_all_in_bf16(case.layouts), alone, 4.0)
+    return np.asarray(np.where(case.layouts.precision <= Precision.TF32, 0.0, mixed))
 
 
 def optimizer_bytes(own: RankParameters, case: Case) -> RankParameters:
     """Bytes of a rank's optimizer states before ZeRO's sharding: fp32 parameters and moments."""
     layouts, framework = case.layouts, case.framework
     kept = (layouts.precision == Precision.BF16) | (layouts.precision == Precision.NVFP4)
-    remainders = framework.param_remainders & kept
-    each = main_bytes(layouts) - 2.0 * (remainders & (layouts.optimizer == OptimizerKind.ADAM_BF16))
+    remainders = framework.param_remainders & kept & ~_all_in_bf16(layouts)
+    each = main_bytes(case) - 2.0 * (remainders & (layouts.optimizer == OptimizerKind.ADAM_BF16))
     matrices, ends = (each + moment_bytes(layouts, of_ends) for of_ends in (False, True))
     return RankParameters(layers=own.layers * matrices, experts=own.experts * matrices, ends=own.ends * ends)
 
@@ -147,7 +167,7 @@ def cast_bytes(own: RankParameters, case: Case) -> Array:
     layouts, framework = case.layouts, case.framework
     if framework.update_bytes == 0:
         return np.zeros(1)
-    cast = (layouts.precision > Precision.TF32) & (_summed_bytes(case) < 4.0)
+    cast = (layouts.precision > Precision.TF32) & (_summed_bytes(case) < 4.0) & ~_all_in_bf16(layouts)
     at_most = np.where(layouts.zero == 3, framework.update_parameters or np.inf, np.inf)
     return np.asarray(np.minimum(state_parameters(own, layouts, 1), at_most) * cast * framework.update_bytes)
 
@@ -156,10 +176,12 @@ def updated_bytes(own: RankParameters, layouts: Layouts) -> RankParameters:
     """Bytes that a rank's update moves through memory, before ZeRO's sharding.
 
     It reads and writes fp32 parameter and moments, reads a fp32 gradient and writes a 16-bit parameter: 14 bytes and
-    twice the moments. Muon also writes the 16-bit matrix that it orthogonalises, and reads the result: 4 bytes.
+    twice the moments. With all in bf16 it reads and writes the parameter and reads the gradient: 6. Muon also writes
+    the 16-bit matrix that it orthogonalises, and reads the result: 4 bytes.
     """
     muon = np.where(layouts.optimizer == OptimizerKind.MUON, 4.0, 0.0)
-    matrices, ends = (14.0 + 2.0 * moment_bytes(layouts, of_ends) for of_ends in (False, True))
+    weights = np.where(_all_in_bf16(layouts), 6.0, 14.0)
+    matrices, ends = (weights + 2.0 * moment_bytes(layouts, of_ends) for of_ends in (False, True))
     matrices = matrices + muon
     return RankParameters(layers=own.layers * matrices, experts=own.experts * matrices, ends=own.ends * ends)
 
@@ -171,6 +193,6 @@ def accumulated_bytes(case: Case) -> Array:
     """
     layouts, of_16_bits, of_bf16 = case.layouts, case.framework.accumulate_bytes, case.framework.bf16_accumulate_bytes
     own, both = _from_bf16(layouts, of_16_bits, of_bf16), (of_16_bits, of_bf16)
-    moved = _as_stated(layouts.grad_dtype, own, max(both), min(both))
+    moved = _as_stated(_summed_in(layouts), own, max(both), min(both))
     shards = np.where(layouts.zero >= 2, layouts.shards, 1)
     return np.asarray(moved / shards * (1.0 - 1.0 / layouts.micro_batches))

@@ -21,6 +21,7 @@ from planner.costs.memory.bytes_per_parameter import (
     fp8_copy_bytes,
     gradient_bytes,
     gradients_on_host,
+    main_bytes,
     optimizer_bytes,
     parameter_bytes,
     parameters_on_host,
@@ -251,9 +252,10 @@ def _parameters_bytes(case: Case, own: RankParameters, moves: RankParameters, co
     stays = 1.0 - parameters_on_host(case)
     parameters = state_parameters(rank_parameter_bytes(own, case), layouts, 3) * copies * versions
     if case.framework.one_sharded_copy:
-        parameters = np.where((layouts.zero == 3) & _is_mixed(case) & ~frozen(case), 0.0, parameters)
-        # In fp32 the optimizer has no copy of its own: it updates the shard, from which others are gathered.
-        gathered = ~_is_mixed(case) & ((layouts.zero == 1) | (layouts.zero == 2)) & (layouts.shards > 1)
+        copied = main_bytes(case) > 0
+        parameters = np.where((layouts.zero == 3) & copied & ~frozen(case), 0.0, parameters)
+        # Else the optimizer has no copy of its own: it updates the shard, from which others are gathered.
+        gathered = ~copied & ((layouts.zero == 1) | (layouts.zero == 2)) & (layouts.shards > 1)
         shard = state_parameters(rank_parameter_bytes(own, case), layouts, 1) * copies
         parameters = parameters + np.where(gathered, stays * shard, 0.0)
     if np.any(frozen(case)):
