@@ -46,6 +46,12 @@ def _format(size_bytes: float) -> str:
     return FORMATS.get(size_bytes, f"{size_bytes:g} bytes")
 
 
+def _states(layouts: Layouts) -> str:
+    if layouts.main_dtype[0]:
+        return "weights, gradients and moments in bf16 alone, where small updates round away"
+    return OPTIMIZERS[OptimizerKind(int(layouts.optimizer[0]))]
+
+
 def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
     """The assumptions of one layout's estimate on lengths, numbers, optimizer, network and experts; a phrase each.
 
@@ -67,9 +73,7 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
         *[chunked] * (0 < model.chunk < model.seq_len),
         f"products in {precision}",
         f"{gradients} ({whose})",
-        "weights, gradients and moments in bf16 alone, where small updates round away"
-        if int(layouts.main_dtype[0])
-        else OPTIMIZERS[OptimizerKind(int(layouts.optimizer[0]))],
+        _states(layouts),
     ]
     said += _kernels(setup, layouts)
     gpus, node = int(layouts.gpus[0]), cluster.gpus_per_node
