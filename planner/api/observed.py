@@ -13,6 +13,7 @@ from planner.api.answer import Answer
 from planner.api.traced import snapshot_record, trace_record
 from planner.base.errors import InputError
 from planner.base.files import read_text, write_text
+from planner.choices.choice import value_text
 from planner.choices.table import CHOICES
 from planner.exporters.target import OWN_FILE, family
 from planner.imports.run import ExistingRun
@@ -184,6 +185,15 @@ def measured_rows(answer: Answer, run: ObservedRun) -> list[dict[str, str]]:
             "mfu": None, "step_time_s": record["measured_step_time_s"], "peak_memory_gib": record["memory_gib"],
         }))  # fmt: skip
     return out
+
+
+def unwritten(run: ObservedRun) -> str:
+    """The choices of a run that no column of measured runs has, in words; empty where there are none."""
+    row, named = run.layouts.row(0), {*COLUMNS, *OPTIONAL, "sequence_slices"}
+    return ", ".join(
+        f"{c.typed} {value_text(row[name])}"
+        for name, c in CHOICES.items() if name not in named and row[name] != c.plain(c.default)
+    )  # fmt: skip
 
 
 def _check_row(record: dict[str, Any], run: ObservedRun, row: MeasuredRun) -> None:

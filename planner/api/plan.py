@@ -16,7 +16,7 @@ from planner.api.answer import Answer, Shown
 from planner.api.layout_estimate import LayoutEstimate
 from planner.base.errors import InputError, LayoutError
 from planner.base.files import check_writable, given_path, write_text
-from planner.base.units import GIB, format_seconds, gpus_text
+from planner.base.units import GIB, format_bytes, format_seconds, gpus_text
 from planner.report import records, tables
 from planner.report.difference import why_record, why_view
 from planner.report.plain_table import View
@@ -69,8 +69,9 @@ class Plan(Shown, Alternatives, Sequence[LayoutEstimate]):
         assert miss is not None  # what does not fit misses
         raise LayoutError(
             f"no layout of {self.setup.model.name} on {gpus_text(self.gpus)} fits in "
-            f"{self.setup.cluster.accelerator.usable_bytes / GIB:.4g} GiB; the nearest miss needs "
-            f"{miss.memory_gib:.4g}: use {self.fewest_gpus or 'more'} GPUs, allow_offload=True, or more memory"
+            f"{format_bytes(self.setup.cluster.accelerator.usable_bytes)} per GPU; the nearest miss needs "
+            f"{format_bytes(miss.memory_gib * GIB)}: use {self.fewest_gpus or 'more'} GPUs, allow_offload=True, or "
+            "more memory"
         )
 
     @property

@@ -106,7 +106,7 @@ def _run_of(files: dict[str, Any], beside: dict[str, Any], cluster: str | None, 
 
 def _add(row: Path, answer: Answer, run: ObservedRun) -> None:
     """Add the runs to a file, and say of each whether it was there, and whether it may be an outlier."""
-    from planner.api.observed import add_rows, measured_rows
+    from planner.api.observed import add_rows, measured_rows, unwritten
     from planner.cli.notes import note
 
     rows = measured_rows(answer, run)
@@ -116,3 +116,5 @@ def _add(row: Path, answer: Answer, run: ObservedRun) -> None:
         outlier = "" if low <= log["measured_step_time_s"] <= high else "; it may be an outlier for --anchor"
         said = "is there already, and isn't added twice" if name in there else f"is added{outlier}"
         note(f"{row}: run {name} {said}")
+    if lost := unwritten(run):
+        note(f"{row}: no column has {lost}; --anchor and validate read the runs without")

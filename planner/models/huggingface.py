@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from planner.base.errors import FileFormatError
 from planner.base.files import read_json
 from planner.models import hub_mixtures
 from planner.models.description import from_description
@@ -232,6 +233,9 @@ def from_config(path: Path, seq_len: int | None = None) -> Transformer:
     kind = data.get("model_type")
     if isinstance(kind, str) and kind in NOT_MODELLED:
         raise config.fault("model_type", f"a model without {NOT_MODELLED[kind]}, which planner doesn't model")
+    if kind is None and {"shape", "cluster"} <= set(data):
+        takers = "planner export, compare, observe, train and place take it"
+        raise FileFormatError(f"{path}: is a plan; allowed: a model ({takers})")
     if not isinstance(kind, str) or kind not in MODEL_TYPES:
         plain = [name for name in MODEL_TYPES if "_vl" not in name]
         raise config.fault("model_type", f"{', '.join(plain)}; or describe its sizes in a TOML file")

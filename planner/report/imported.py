@@ -139,7 +139,7 @@ def observed_view(records: Sequence[Mapping[str, Any]]) -> View:
 
 def _log(record: Mapping[str, Any]) -> list[View]:
     kind, median = record["kind"], record["median"]
-    speed = f"{format_seconds(median)} a step" if kind == "time_s" else f"{median:,.5g} {WORDS[kind]}"
+    speed = f"{format_seconds(median)} per step" if kind == "time_s" else f"{median:,.5g} {WORDS[kind]}"
     more = [f"{record['tflops_per_gpu']:.4g} TFLOP/s/GPU"] if record["tflops_per_gpu"] else []
     more += [f"peak {record['memory_gib']:.2f} GiB"] if record["memory_gib"] else []
     return [

@@ -50,7 +50,7 @@ def _device(trace: Mapping[str, Any]) -> list[View]:
     table.add_row("step", format_seconds(step), "", "", "", style="bold")
     marked = f"{trace['steps']} marked steps" if trace["steps"] else "no step is marked: taken as one"
     head = f"{trace['trace']}: rank {trace['rank']}, {trace['device']}, {marked}"
-    gaps = f"  {trace['gaps']:,.0f} gaps over 10 us a step, the longest {format_seconds(trace['longest_gap_s'])}"
+    gaps = f"  {trace['gaps']:,.0f} gaps over 10 us per step, the longest {format_seconds(trace['longest_gap_s'])}"
     late = f"  It takes {trace['late']:.0%} longer than the median beside communication: others wait for it."
     return [bold(head), table, gaps, *([late] if trace["late"] else [])]
 

@@ -155,6 +155,14 @@ def test_bad_input_is_one_line_and_exit_code_2(args, named):
     assert "Traceback" not in done.stderr
 
 
+def test_a_plan_in_place_of_a_model_is_named_as_one(tmp_path):
+    plan = tmp_path / "plan.json"
+    assert planner("estimate", "gpt2", "h100", "8", "--global-batch", "64", "--save", str(plan)).returncode == 0
+    done = planner("simulate", str(plan), "h100", "8")
+    assert done.returncode == 2
+    assert "plan.json: is a plan; allowed: a model (planner export, compare," in done.stderr
+
+
 def test_nothing_fits_is_exit_code_1_with_the_nearest_miss():
     done = planner("recommend", "megatron-1t", "--cluster", "dgx-a100-80gb", "--gpus", "8", "--global-batch", "8")
     assert done.returncode == 1

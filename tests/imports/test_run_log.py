@@ -297,10 +297,10 @@ HEAD = (
 )
 
 
-def saved_plan(folder: Path) -> Path:
+def saved_plan(folder: Path, *more: str) -> Path:
     """A plan of 64 GPUs, all of them data-parallel, batch 256."""
     plan = folder / "plan.json"
-    layout = ["--dp", "64", "--recompute", "full", "--global-batch", "256", "--save", str(plan)]
+    layout = ["--dp", "64", "--recompute", "full", "--global-batch", "256", "--save", str(plan), *more]
     assert planner("estimate", "llama3-8b", "--cluster", "dgx-h100", *layout).returncode == 0
     return plan
 
@@ -393,6 +393,19 @@ def test_warm_up_after_a_second_header_does_not_count(tmp_path: Path) -> None:
     twice = read_log(path)
     assert (twice.warm_up, len(twice.values)) == (2 * plain.warm_up, 2 * len(plain.values))
     assert twice.slow_share == 0.0
+
+
+@pytest.mark.parametrize(
+    ("more", "lost"),
+    [([], ""), (["--grad-dtype", "bf16", "--offload-optimizer"], "offload-optimizer on, grad-dtype bf16")],
+)
+def test_what_no_column_of_a_row_has_is_said(tmp_path: Path, more: list[str], lost: str) -> None:
+    """The row is read without it: an offloaded step would be taken for a slow machine."""
+    log, plan = written(tmp_path / "run.log", megatron, [4000.0] * 12), saved_plan(tmp_path, *more)
+    told = planner("observe", str(log), "--plan", str(plan), "--row", str(tmp_path / "mine.csv"))
+    assert told.returncode == 0, told.stderr
+    assert (f"no column has {lost}" in told.stderr) is bool(lost)
+    assert ("no column has" in told.stderr) is bool(lost)
 
 
 def test_a_log_with_two_paces_gives_no_row(tmp_path: Path) -> None:
