@@ -162,15 +162,14 @@ def beside(cluster: Cluster, background: str) -> Cluster:
 
     Raises InputError for another form, a number out of range, or links between pods that hold nothing up.
     """
-    allowed = "a number of flows, such as 16, or flows=16,gbit_per_s=200"
-    figures = {"flows": -1.0, "gbit_per_s": cluster.neighbour_bandwidth_bytes_per_s * 8e-9}
     parts = [part.split("=", 1) if "=" in part else ["flows", part] for part in background.split(",")]
-    for key, text in parts:
-        figures[key] = parsed("--background", text, float, allowed)
-    if len(figures) > 2 or "flows" not in dict(parts) or len(dict(parts)) < len(parts):
+    known = {"flows": "neighbour_flows", "gbit_per_s": "neighbour_bandwidth_bytes_per_s"}
+    allowed = "a number of flows, such as 16, or flows=16,gbit_per_s=200"
+    figures = parsed("--background", background, lambda _: {key: float(text) for key, text in parts}, allowed)
+    if "flows" not in figures or figures.keys() - known or len(figures) < len(parts):
         raise InputError(f"--background is {shown(background)}; allowed: {allowed}")
-    for key, name in (("flows", "neighbour_flows"), ("gbit_per_s", "neighbour_bandwidth_bytes_per_s")):
-        d, value = declared(Cluster)[name][1], figures[key]
+    for key, value in figures.items():
+        d = declared(Cluster)[known[key]][1]
         if not d.least <= value <= d.most or (d.whole and value % 1.0):
             kind = "a whole number" if d.whole else "a number"
             raise InputError(f"--background {key} is {value:g}; allowed: {kind} from {d.least:,} to {d.most:,.0f}")
@@ -179,8 +178,8 @@ def beside(cluster: Cluster, background: str) -> Cluster:
             f"--background is {shown(background)} where oversubscription is 1, which holds nothing up; allowed: with "
             "--figure oversubscription above 1 (and pod_nodes)"
         )
-    flows, bytes_per_s = int(figures["flows"]), figures["gbit_per_s"] / 8e-9
-    return replace(cluster, neighbour_flows=flows, neighbour_bandwidth_bytes_per_s=bytes_per_s)
+    each = figures["gbit_per_s"] / 8e-9 if "gbit_per_s" in figures else cluster.neighbour_bandwidth_bytes_per_s
+    return replace(cluster, neighbour_flows=int(figures["flows"]), neighbour_bandwidth_bytes_per_s=each)
 
 
 def simulate_one(setup: Setup, how: Timing | None = None, **choices: Any) -> Simulation:
@@ -200,6 +199,8 @@ def simulate(
     batch: int | None = None,
     schedule_file: str | os.PathLike[str] | None = None,
     slices: str = "",
+    links: bool = False,
+    background: str = "",
     framework: str | None = None,
     **choices: Unpack[LayoutChoices],
 ) -> Simulation:
@@ -207,14 +208,16 @@ def simulate(
 
     schedule_file: a CSV with a schedule of one's own, a row a rank (docs/schedules.md), instead of the layout's.
     slices: how the sequence is cut: work, even, auto (TeraPipe's program under its schedule), or the tokens of each,
-    "11040,8416,7080,6232"; empty is that all slices take alike.
+    "11040,8416,7080,6232"; empty is that all slices take alike. links: traffic between nodes shares links;
+    background: with other jobs' flows on each pod's links, "16" or "flows=16,gbit_per_s=200".
 
     Raises:
         InputError, UnknownNameError, FileFormatError, LayoutError: as `planner.estimate`.
         ScheduleError: a schedule that is incomplete, deadlocks, or is not of the layout's size.
     """
     file = None if schedule_file is None else given_path("schedule_file", schedule_file)
-    how = Timing(schedule_file=file, slices=word("slices", slices))
+    shared = word("background", background)
+    how = Timing(schedule_file=file, slices=word("slices", slices), links=links, background=shared)
     setup = setup_of(model, cluster, framework)
     check_elsewhere(choices)
     each = batch_or_usual(batch, setup.model.seq_len, choices.get("dp", 1))

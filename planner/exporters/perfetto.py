@@ -17,7 +17,8 @@ from planner.base.arrays import Array
 from planner.base.units import GIB
 from planner.schedules.dependencies import F, S
 from planner.schedules.operations import KINDS, NAMES
-from planner.step.timeline.shared_links import COMPUTE, SharedStep
+from planner.step.timeline.flows import COMPUTE
+from planner.step.timeline.shared_links import SharedStep
 from planner.step.timeline.step import StepSimulation
 from planner.step.timeline.timeline import Timeline
 

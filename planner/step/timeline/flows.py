@@ -6,28 +6,47 @@ that it sends or receives is under way.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 import numpy as np
 
 from planner.base.arrays import Array, record
 from planner.base.errors import ScheduleError
-from planner.costs.network.fabric import Fabric
+from planner.costs.network.fabric import Bundle, Fabric
 from planner.costs.network.max_min import max_min
 
+COMPUTE = "compute"
+Segment = tuple[str, int, float]
+"""Compute or a kind of traffic, the rank that sends (-1: none does), seconds of it alone."""
 
-@record
+
+@dataclass
 class Pieces:
-    """Pieces of work: what each waits for, the ranks that it is on, seconds of it alone, its bundle of flows or -1.
-
-    computes: whether it is a rank's compute, which flows may slow down.
+    """Pieces of work while they are made: what each waits for, the ranks that it is on, compute or its kind of traffic,
+    the operation that it is of (-1: none), seconds of it alone, its bundle of flows or -1; and bundles' numbers.
     """
 
-    waits: Sequence[Sequence[int]]
-    ranks: Sequence[tuple[int, ...]]
-    seconds: Sequence[float]
-    bundle: Sequence[int]
-    computes: Sequence[bool]
+    bundles: dict[Bundle, int]
+    waits: list[list[int]] = field(default_factory=list)
+    ranks: list[tuple[int, ...]] = field(default_factory=list)
+    kind: list[str] = field(default_factory=list)
+    cause: list[int] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    bundle: list[int] = field(default_factory=list)
+
+    def add(self, segments: Sequence[Segment], rank: int, cause: int, waits: list[int]) -> int:
+        """Pieces one after another, the first of which waits for some; the last one's number."""
+        for kind, sender, seconds in segments:
+            flows = sender >= 0 and seconds > 0.0
+            self.bundle.append(self.bundles[kind, sender, rank] if flows else -1)
+            self.ranks.append((rank, sender) if flows and sender != rank else (rank,))
+            self.kind.append(kind if flows else COMPUTE)
+            self.cause.append(cause)
+            self.seconds.append(seconds)
+            self.waits.append(waits)
+            waits = [len(self.seconds) - 1]
+        return waits[0]
 
 
 @record
@@ -124,7 +143,7 @@ class _Run:
                 self.sending.append(i)
                 self._count(i, 1)
                 continue
-            if self.pieces.computes[i]:
+            if self.pieces.cause[i] >= 0:
                 self.computing[self.pieces.ranks[i][0]] = i
             self._go(i, 1.0)
         self.sending.sort(key=lambda i: (self.pieces.bundle[i], i))
@@ -140,29 +159,21 @@ class _Run:
 
     def next_ended(self) -> list[int]:
         """Pieces that end next, all at once; time has gone on to then."""
-        while self.queue and not self._valid(*self.queue[0]):
-            heappop(self.queue)
         ended: list[int] = []
-        if not self.queue:
-            return ended
-        at = self.queue[0][0]
-        self.shares.lasted[self.bundles] = self.shares.lasted.get(self.bundles, 0.0) + at - self.now
-        self.now = at
-        while self.queue and self.queue[0][0] == at:
-            due, i = heappop(self.queue)
-            if not self._valid(due, i):
+        while self.queue and (not ended or self.queue[0][0] == self.now):
+            at, i = heappop(self.queue)
+            if self.end[i] >= 0.0 or self.due[i] != at:
                 continue
-            self.end[i] = at
+            if not ended:
+                self.shares.lasted[self.bundles] = self.shares.lasted.get(self.bundles, 0.0) + at - self.now
+            self.end[i] = self.now = at
             ended.append(i)
             if self.pieces.bundle[i] >= 0:
                 self.sending.remove(i)
                 self._count(i, -1)
-            elif self.pieces.computes[i]:
+            elif self.pieces.cause[i] >= 0:
                 del self.computing[self.pieces.ranks[i][0]]
         return ended
-
-    def _valid(self, due: float, i: int) -> bool:
-        return self.end[i] < 0.0 and self.due[i] == due
 
     def _count(self, i: int, more: int) -> None:
         for rank in self.pieces.ranks[i]:

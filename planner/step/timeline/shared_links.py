@@ -5,7 +5,7 @@ reductions are traffic (`planner.step.timeline.link_traffic`). These become flow
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
@@ -13,20 +13,18 @@ from numpy.typing import NDArray
 
 from planner.base.arrays import Array, Ints, record
 from planner.base.errors import InputError, LayoutError, ScheduleError
-from planner.costs.network.fabric import Bundle, Fabric
+from planner.costs.network.fabric import Fabric
 from planner.layouts import Layouts
 from planner.schedules.dependencies import dependencies
-from planner.schedules.operations import Order
 from planner.setup import Setup
 from planner.step.chunk_gathers import has_chunks
 from planner.step.step_costs import StepCosts, step_costs
-from planner.step.timeline.flows import Pieces, Ran, run_flows
+from planner.step.timeline.flows import COMPUTE, Pieces, Ran, Segment, run_flows
 from planner.step.timeline.link_traffic import LinkTraffic, link_traffic
 from planner.step.timeline.step import StepSimulation, simulate
 from planner.step.timeline.timeline import Timeline, durations
 
 MOST_OPERATIONS, MOST_PIECES = 100_000, 200_000
-COMPUTE = "compute"
 
 
 @record
@@ -83,17 +81,17 @@ def share_links(setup: Setup, layouts: Layouts, slow_down: float = 0.0) -> Share
     plain, costs = simulate(alone, layouts), step_costs(alone, layouts)
     _check(plain, costs)
     traffic = link_traffic(alone, setup.cluster, layouts, plain, costs)
-    pieces = _pieces(plain, traffic)
-    ran = run_flows(pieces.as_pieces(), traffic.fabric, slow_down)
+    pieces, first, last, gathered = _pieces(plain, traffic)
+    ran = run_flows(pieces, traffic.fabric, slow_down)
     order = plain.timeline.order
-    start, end = ran.start_s[pieces.first], ran.end_s[pieces.last]
+    start, end = ran.start_s[first], ran.end_s[last]
     rank, p = np.array([ranks[0] for ranks in pieces.ranks]), plain.pipe.p
     done = np.zeros(p)
     np.maximum.at(done, rank, ran.end_s)
     done = done + simulate(setup, layouts).tied_s  # as the closed form has it: it shares nothing
     ready = done if plain.schedule.unsynchronised_end else np.full(p, done.max())
     finish = ready + plain.update_end_s - plain.update_start_s
-    begin = start[order.start[:-1]] - ran.end_s[pieces.gathered]
+    begin = start[order.start[:-1]] - ran.end_s[gathered]
     step = float((finish - begin).max() if plain.schedule.unsynchronised_end else finish.max())
     return SharedStep(
         plain=plain, fabric=traffic.fabric, ran=ran, rank=rank, kind=np.array(pieces.kind),
@@ -118,51 +116,13 @@ def _check(plain: StepSimulation, costs: StepCosts) -> None:
         raise ScheduleError(f"links of {many:,} operations are not simulated; allowed: up to {MOST_OPERATIONS:,}")
 
 
-Segment = tuple[str, int, float]
-"""Compute or a kind of traffic, the rank that sends (-1: none does), seconds."""
+def _pieces(plain: StepSimulation, traffic: LinkTraffic) -> tuple[Pieces, Ints, Ints, list[int]]:
+    """The step as pieces: a rank's gather, its operations, and the reduction that starts beside them or after them.
 
-
-@dataclass
-class _Pieces:
-    """Pieces while they are made: as `SharedStep`, and what each waits for; bundles with their numbers.
-
-    first, last: of each operation; gathered: of each rank, the one before whose end it starts nothing.
+    Then the first and the last piece of each operation, and that of each rank before whose end it starts nothing.
     """
-
-    order: Order
-    bundles: dict[Bundle, int]
-    waits: list[list[int]] = field(default_factory=list)
-    ranks: list[tuple[int, ...]] = field(default_factory=list)
-    kind: list[str] = field(default_factory=list)
-    cause: list[int] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    bundle: list[int] = field(default_factory=list)
-    gathered: list[int] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.first, self.last = (np.zeros(len(self.order), dtype=np.int64) for _ in range(2))
-
-    def add(self, segments: Sequence[Segment], rank: int, cause: int, waits: list[int]) -> int:
-        """Pieces one after another, the first of which waits for some; the last one's number."""
-        for kind, sender, seconds in segments:
-            flows = sender >= 0 and seconds > 0.0
-            self.bundle.append(self.bundles[kind, sender, rank] if flows else -1)
-            self.ranks.append((rank, sender) if flows and sender != rank else (rank,))
-            self.kind.append(kind if flows else COMPUTE)
-            self.cause.append(cause)
-            self.seconds.append(seconds)
-            self.waits.append(waits)
-            waits = [len(self.seconds) - 1]
-        return waits[0]
-
-    def as_pieces(self) -> Pieces:
-        computes = [kind == COMPUTE and cause >= 0 for kind, cause in zip(self.kind, self.cause, strict=True)]
-        return Pieces(waits=self.waits, ranks=self.ranks, seconds=self.seconds, bundle=self.bundle, computes=computes)
-
-
-def _pieces(plain: StepSimulation, traffic: LinkTraffic) -> _Pieces:
-    """The step as pieces: a rank's gather, its operations, and the reduction that starts beside them or after them."""
-    order, out = plain.timeline.order, _Pieces(plain.timeline.order, traffic.bundles)
+    order, out = plain.timeline.order, Pieces(traffic.bundles)
+    ends = np.zeros((2, len(order)), dtype=np.int64)
     k, loads = plain.pipe.k, plain.loads
     lasts = durations(order, loads.forward_s / k, loads.input_grad_s / k, loads.weight_grad_s / k)
     lasts = lasts - sum((x.of_operation for x in traffic.kinds.values()), np.zeros(len(order)))
@@ -176,13 +136,14 @@ def _pieces(plain: StepSimulation, traffic: LinkTraffic) -> _Pieces:
         _of_pass(rank[i], traffic.senders[i], {kind: part[i] for kind, part in parts.items()}, lasts[i], times[i])
         for i in range(len(order))
     ]
-    units = _units(order)
-    for r, own_units in groupby(units, key=lambda unit: rank[unit[0]]):
-        _rank(out, plain, traffic, r, own_units, segments)
+    units = [unit.tolist() for unit in np.split(np.arange(len(order)), np.flatnonzero(~order.fused)[:-1] + 1)]
+    gathered = [
+        _rank(out, ends, plain, traffic, r, own, segments) for r, own in groupby(units, key=lambda unit: rank[unit[0]])
+    ]
     for unit in units:
-        own = {int(out.last[i]) for i in unit}
-        out.waits[out.first[unit[0]]] += sorted({int(out.last[j]) for i in unit for j in before[i]} - own)
-    return out
+        own = {int(ends[1, i]) for i in unit}
+        out.waits[ends[0, unit[0]]] += sorted({int(ends[1, j]) for i in unit for j in before[i]} - own)
+    return out, ends[0], ends[1], gathered
 
 
 def _of_pass(rank: int, sender: int, parts: dict[str, float], seconds: float, times: int) -> list[Segment]:
@@ -192,22 +153,12 @@ def _of_pass(rank: int, sender: int, parts: dict[str, float], seconds: float, ti
     return [("pipeline", sender, x) for kind, x in parts.items() if kind == "pipeline"] + layer * times
 
 
-def _units(order: Order) -> list[list[int]]:
-    """Operations that run one by one, or fused."""
-    out: list[list[int]] = [[]]
-    for i, fused in enumerate(order.fused.tolist()):
-        out[-1].append(i)
-        if not fused:
-            out.append([])
-    return out[:-1]
-
-
 def _rank(
-    out: _Pieces, plain: StepSimulation, traffic: LinkTraffic, r: int, units: Iterator[list[int]],
+    out: Pieces, ends: Ints, plain: StepSimulation, traffic: LinkTraffic, r: int, units: Iterator[list[int]],
     segments: list[list[Segment]],
-) -> None:  # fmt: skip
-    """Add a rank's pieces. What hides of its gather is waited for where it can hide no longer; what hides of its
-    reduction starts as early as it may."""
+) -> int:  # fmt: skip
+    """Add a rank's pieces; the one before whose end it starts nothing. What hides of its gather is waited for where it
+    can hide no longer; what hides of its reduction starts as early as it may."""
     near, kinds = 1e-9 * plain.step_time_s, traffic.kinds
     gather = _whole(r, float(plain.gather_s[r]), {kind: float(x.gather_s[r]) for kind, x in kinds.items()})
     ended = float(plain.gather_s[r] - plain.gather_hidden_s[r])
@@ -215,8 +166,7 @@ def _rank(
     # What shows however fast the network is isn't traffic: the gather goes on beside it.
     costs = ended <= float(traffic.gather_cost_s[r]) + near
     shown, hidden = ([(COMPUTE, -1, ended)], gather) if costs else _cut(gather, ended)
-    before = out.add(shown, r, -1, [])
-    out.gathered.append(before)
+    before = gathered = out.add(shown, r, -1, [])
     rest = out.add(hidden, r, -1, [] if costs else [before]) if plain.gather_hidden_s[r] > 0.0 else -1
     reduction = _whole(r, float(plain.reduce_s[r]), {kind: float(x.reduce_s[r]) for kind, x in kinds.items()})
     done = float(plain.timeline.end_s[plain.timeline.order.start[r + 1] - 1])
@@ -240,8 +190,9 @@ def _rank(
             started = out.add(early, r, -1, [before])
             reduces, waits = np.inf, [before]
         before, ended = out.add(here, r, unit[0], waits), finish
-        out.first[unit], out.last[unit] = first, before
+        ends[0, unit], ends[1, unit] = first, before
     out.add(late, r, -1, [before] if reduces < np.inf else [before, started])
+    return gathered
 
 
 def _whole(rank: int, seconds: float, parts: dict[str, float]) -> list[Segment]:

@@ -20,9 +20,10 @@ def fabric(flows, capacity, most, others=0) -> Fabric:
 
 def pieces(*of: tuple[float, int, tuple[int, ...]], ranks=None) -> Pieces:
     """Seconds alone, bundle and waits of each."""
+    n = len(of)
     return Pieces(
-        waits=[x[2] for x in of], ranks=ranks or [(i,) for i in range(len(of))], seconds=[x[0] for x in of],
-        bundle=[x[1] for x in of], computes=[x[1] < 0 for x in of],
+        bundles={}, waits=[list(x[2]) for x in of], ranks=ranks or [(i,) for i in range(n)], kind=[""] * n,
+        cause=[-1 if x[1] >= 0 else 0 for x in of], seconds=[x[0] for x in of], bundle=[x[1] for x in of],
     )  # fmt: skip
 
 

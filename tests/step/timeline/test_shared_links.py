@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import planner
 from planner.base.errors import InputError, LayoutError, ScheduleError
 from planner.costs.network.fabric import fabric
 from planner.hardware import load_cluster, load_framework
@@ -172,3 +173,12 @@ def test_what_is_refused():
         share_links(setup(), table(dp=4, tp=2, pp=4, schedule="vocab-1"))
     with pytest.raises(ScheduleError, match="links of 102,400 operations are not simulated; allowed: up to 100,000"):
         share_links(setup(), table(dp=1, pp=10, global_batch=5120))
+
+
+def test_python_shares_links_as_the_command_does():
+    asked = {"batch": 16, "dp": 16, "links": True}
+    alone = planner.simulate("gpt2", "dgx-a100-80gb", **asked).to_dict()["with_links"]
+    figures = {"pod_nodes": 1, "oversubscription": 4}
+    beside = planner.simulate("gpt2", planner.Cluster("dgx-a100-80gb", figures=figures), **asked, background="8")
+    assert "links shared: " in str(beside)
+    assert beside.to_dict()["with_links"]["step_time_s"] > alone["step_time_s"]
