@@ -27,6 +27,7 @@ Ways = tuple[int, ...]
 SHARDING = ("zero", "dp_replicate")
 LEAST_SLICE = 1024  # tokens: shorter sequence slices make products too small to be worth listing
 MOST_HEAD = 0.3  # of a rank's layers: a head of more leaves its rank too much of even stages
+LONG = 16_384  # tokens: in shorter sequences exchanged heads gained nothing in any question tried (docs/search.md)
 FEW = 1024  # layouts of a chunk where one legal layout is enough
 
 
@@ -177,8 +178,16 @@ def stages_of_zero(pp: int, schedule: Schedule, zero2_by_layer: bool) -> list[in
     return [0, 1, 2, 3] if schedule.layer_at_a_time else [0, 1]
 
 
-def _axes(modes: Ways, stages: Ways, splits: Ways, sequence: Ways, request: Request) -> Axes:
-    """Choices that combine with every row, given those that depend on it: recomputation, ZeRO, splits, sequences."""
+def exchanges(model: Transformer, degree: Degrees) -> Ways:
+    """Context ranks that exchange heads: of long sequences one, for a ring of all, and the two most that may."""
+    if model.seq_len < LONG or degree.cp == 1:
+        return CHOICES["ulysses"].tried
+    heads = max(model.num_kv_heads, degree.tp) // degree.tp
+    return (1, *[n for n in divisors(degree.cp) if n > 1 and heads % n == 0][-2:])
+
+
+def _axes(modes: Ways, stages: Ways, splits: Ways, sequence: Ways, exchanged: Ways, request: Request) -> Axes:
+    """Choices that combine with every row, given those that depend on it."""
     fixed = request.fixed
     zero = fixed.among("zero", stages)
     listed: dict[str, Iterable[int]] = {
@@ -187,6 +196,7 @@ def _axes(modes: Ways, stages: Ways, splits: Ways, sequence: Ways, request: Requ
         "dp_replicate": fixed.dp_replicate or ([1, A_NODE_EACH] if request.hybrid_sharding else [1]),
         "sequence_parallel": sequence,
         "layer_split": splits,
+        "ulysses": fixed.ulysses or exchanged,
         "offload_optimizer": [0, 1] if fixed.offload else [0],
         "offload_parameters": fixed.offload_parameters
         or ([0, 1] if fixed.offload and request.offloads_parameters and 3 in zero else [0]),
@@ -211,7 +221,7 @@ def sequence_choices(tp: int, etp: int, fixed: Fixed) -> tuple[int, ...]:
 
 
 def runs_of(
-    model: Transformer, request: Request, names: tuple[str, ...], pp: int, sequence: tuple[int, ...]
+    model: Transformer, request: Request, names: tuple[str, ...], pp: int, sequence: Ways, exchanged: Ways = (1,)
 ) -> dict[Axes, Ints]:
     """Rows of schedule, virtual stages and slices for so many stages, by the choices that combine with them."""
     out: dict[Axes, list[Run]] = {}
@@ -221,7 +231,7 @@ def runs_of(
         stages = tuple(stages_of_zero(pp, schedule, request.no_zero_1))
         splits = tuple(_splits(model, pp, run.virtual_stages, schedule, request))
         own = tuple(_modes(model, schedule, request)), stages, splits
-        axes = known[own] = known.get(own) or _axes(*own, sequence, request)
+        axes = known[own] = known.get(own) or _axes(*own, sequence, exchanged, request)
         if all(axis.values for axis in axes):
             out.setdefault(axes, []).append(run)
     return {axes: np.array(rows, dtype=np.int64) for axes, rows in out.items()}
@@ -249,15 +259,16 @@ def families(model: Transformer, request: Request, names: tuple[str, ...]) -> It
     gpus, global_batch, fixed = request.gpus, request.global_batch, request.fixed
 
     @cache
-    def runs(pp: int, sequence: tuple[int, ...]) -> dict[Axes, Ints]:
-        return runs_of(model, request, names, pp, sequence)
+    def runs(pp: int, sequence: Ways, exchanged: Ways) -> dict[Axes, Ints]:
+        return runs_of(model, request, names, pp, sequence, exchanged)
 
     @cache
     def micro(dp: int) -> Ints:
         return np.array(fixed.among("micro_batch", divisors(global_batch // dp)), dtype=np.int64)
 
     for degree in sorted(degrees(model, gpus, global_batch, fixed), key=lambda d: (d.tp, d.cp, d.ep, d.etp, d.pp)):
-        for axes, rows in runs(degree.pp, sequence_choices(degree.tp, degree.etp, fixed)).items():
+        sequence = sequence_choices(degree.tp, degree.etp, fixed)
+        for axes, rows in runs(degree.pp, sequence, exchanges(model, degree)).items():
             if len(micro(degree.dp)):
                 yield Family(degrees=degree, axes=axes, runs=rows, micro=micro(degree.dp))
 

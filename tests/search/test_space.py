@@ -92,6 +92,13 @@ def degrees_worth(model, asked: Request):
             yield dp, tp, pp, cp, ep, etp
 
 
+def exchanges_worth(model, tp: int, cp: int) -> tuple[int, ...]:
+    """A ring of all context ranks; from 16,384 tokens on also the two widest exchanges of heads that are legal."""
+    heads = max(model.num_kv_heads, tp)
+    wide = [n for n in range(2, cp + 1) if cp % n == 0 and heads % (n * tp) == 0]
+    return (1, *wide[-2:]) if model.seq_len >= 16_384 else (1,)
+
+
 def brute_force(model, asked: Request) -> set[tuple[int, ...]]:
     """Every legal layout that is worth listing and within what is settled."""
     fixed, rows = asked.fixed, []
@@ -102,7 +109,7 @@ def brute_force(model, asked: Request) -> set[tuple[int, ...]]:
     others = [settled(name, (0,)) for name in ("recompute_layers", "offload_layers")]
     others.append(settled("inner_ring", (1,)))
     for degrees in degrees_worth(model, asked):
-        dp, tp, pp, *_ = degrees
+        dp, tp, pp, cp, *_ = degrees
         for run in runs_worth(model, pp, asked):
             sizes = [size for size in range(1, asked.global_batch // dp + 1) if asked.global_batch % (dp * size) == 0]
             rows += [
@@ -111,7 +118,7 @@ def brute_force(model, asked: Request) -> set[tuple[int, ...]]:
                     range(4), modes_worth(model, asked), (0, 1) if tp > 1 else (0,),
                     (0, 1) if fixed.offload else (0,),
                     settled("offload_parameters", (0, 1) if fixed.offload and asked.offloads_parameters else (0,)),
-                    settled("ulysses", (1,)), *others,
+                    settled("ulysses", exchanges_worth(model, tp, cp)), *others,
                 )
             ]  # fmt: skip
     if not rows:
@@ -165,9 +172,11 @@ def drawn(seed: int):
     return model, asked
 
 
-@pytest.mark.parametrize("seed", range(50))
-def test_a_drawn_question_s_space_is_what_brute_force_finds(seed):
+@pytest.mark.parametrize(("seed", "tokens"), [(seed, None) for seed in range(50)] + [(s, 16_384) for s in range(12)])
+def test_a_drawn_question_s_space_is_what_brute_force_finds(seed, tokens):
     model, asked = drawn(seed)
+    if tokens:
+        model, asked = replace(model, seq_len=tokens), replace(asked, gpus=8)
     try:
         found = whole_space(model, CLUSTER, asked)
     except LayoutError:
