@@ -9,7 +9,7 @@ from planner.api.answer import Answer
 from planner.api.frameworks import held_request, setup_under
 from planner.api.training import Given
 from planner.base.errors import InputError, LayoutError
-from planner.base.units import GBIT
+from planner.base.units import GBIT, counted
 from planner.choices.choice import real
 from planner.hardware.groups import MachineGroup, MixedCluster, load_mixed
 from planner.layouts import Layouts
@@ -54,7 +54,7 @@ def training_on_sites(
     for gpus in sites:
         whole("sites", gpus)
     if len(gbit) not in (1, len(sites)):
-        raise InputError(f"gbit has {len(gbit)} values for {len(sites)} sites; allowed: one, or one a site")
+        raise InputError(f"gbit has {counted(len(gbit), 'value')}; allowed: one, or one per site, {len(sites)}")
     for rate in gbit:
         real("gbit", rate, least=1e-3, most=1e6)
     real("latency_ms", latency_ms, least=0, most=1e4)

@@ -60,7 +60,7 @@ class UnknownNameError(InputError):
             parts.append(f"allowed: {', '.join(names)}")
         elif not near:
             parts.append(f"known: {', '.join(names[:_FEW])} and {len(names) - _FEW} more")
-        super().__init__(f"unknown {kind} {shown(name)}; {'; '.join(parts)}. {remedy}")
+        super().__init__(f"unknown {kind} {shown(name)}; {'; '.join(parts)}{remedy and f'. {remedy}'}")
 
 
 class ArgumentError(InputError, TypeError):

@@ -199,14 +199,14 @@ def _by_option(message: str, commands: Sequence[str]) -> str:
 
     What a file says, whose name the fault begins with, stays as it is written there.
     """
-    if len(commands) != 1 or re.match(r"[^'=]+\.\w+: ", message):
+    given = {word.removeprefix("./") for word in sys.argv[1:]}
+    if len(commands) != 1 or re.match(r"[^'=]+\.\w+: ", message) or message.partition(": ")[0] in given:
         return message
     line: Any = typer.main.get_command(application(tuple(commands)))
     options = {one.name: one.opts for one in line.commands[commands[0]].params}
-    field = re.match("[a-z_]+(?= (is|has) )", message)
-    typed = _typed(options.get(field[0], ())) if field else None
-    if field and typed:
-        message = typed + message[field.end() :]
+    if fields := re.match("[a-z_]+(?: and [a-z_]+)?(?= (is|has|are) )", message):
+        said = re.sub("[a-z_]+", lambda word: _typed(options.get(word[0], ())) or word[0], fields[0])
+        message = said + message[fields.end() :]
 
     def hyphens(word: re.Match[str]) -> str:
         name = word[0].replace("_", "-")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def command(
     logs: Annotated[
-        list[Path], typer.Argument(help="Logs, one a run; PyTorch's traces, one a rank; its memory snapshots.")
+        list[Path], typer.Argument(help="Logs, one per run; PyTorch's traces, one per rank; its memory snapshots.")
     ],
     plan: Annotated[Path | None, o.asks("--plan", "The plan that ran (planner recommend --save).")] = None,
     megatron_args: Annotated[

@@ -11,7 +11,7 @@ from planner.cli import options as o
 def command(
     write: Annotated[Path | None, typer.Option("--write", help="Where to write it; probe.py unless --run.")] = None,
     run: Annotated[
-        int | None, typer.Option("--run", help="Run it here, on so many processes, one a GPU.", min=1, max=1024)
+        int | None, typer.Option("--run", help="Run it here, on so many processes, one per GPU.", min=1, max=1024)
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", help="With --run: its figures; probe.json.")] = None,
 ) -> None:

@@ -34,7 +34,7 @@ def command(
     size: o.StepBatch,
     *,
     sites: Annotated[str, o.asks("--sites", "GPUs of each site, such as 3x256 or 256,256,128.")],
-    gbit: Annotated[str, o.asks("--gbit", "Gb/s of each site's link to the others: one, or one a site.")] = "10",
+    gbit: Annotated[str, o.asks("--gbit", "Gb/s of each site's link to the others: one, or one per site.")] = "10",
     latency_ms: Annotated[float, o.asks("--latency-ms", "Between the farthest two sites, one way.")] = 30.0,
     sync_every: Annotated[int, o.asks("--sync-every", "DiLoCo's steps between exchanges.")] = 100,
     shares: Annotated[int | None, o.asks("--shares", "Streaming DiLoCo's shares; else of three layers each.")] = None,
@@ -64,7 +64,7 @@ def command(
     setup = place.setup(model)
     gpus = _gpus(sites)
     batch = size.sequences(setup.model.seq_len, sum(gpus), least_batch(gpus))
-    allowed = "Gb/s, one for all sites or one a site, as 10,1"
+    allowed = "Gb/s, one for all sites or one per site, as 10,1"
     rates = parsed("--gbit", gbit, lambda text: tuple(float(part) for part in text.split(",")), allowed)
     with o.working("searching every way to divide the training"):
         answer = training_on_sites(

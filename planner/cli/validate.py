@@ -12,7 +12,7 @@ from planner.cli.unfold import unfolded
 @unfolded
 def command(
     files: Annotated[list[Path] | None, typer.Argument(help="CSV files of measured runs; none: the shipped.")] = None,
-    predictions: Annotated[Path | None, typer.Option(help="Write a CSV, a row a run.")] = None,
+    predictions: Annotated[Path | None, typer.Option(help="Write a CSV, a row per run.")] = None,
     profiles: Annotated[
         Path | None,
         typer.Option(help="A folder of profiles to use before the shipped (planner calibrate --from ... --profile)."),

@@ -1,10 +1,11 @@
 """Transformer shapes: presets by name, Hugging Face configs, one's own TOML; parameter and FLOP counts."""
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from planner.base.errors import FileFormatError, InputError, UnknownNameError
+from planner.base.errors import FileFormatError, InputError, UnknownNameError, shown
 from planner.base.files import is_path, read_toml
 from planner.base.lookup import same_name
 from planner.models import counts, flops, mix
@@ -56,9 +57,10 @@ def x_family(alpha: int) -> Transformer:
     )  # fmt: skip
 
 
-def _is_config_folder(path: Path) -> bool:
+def _holds(asked: Callable[[], bool]) -> bool:
+    """What is asked of a path; of a text that can't be one it is false."""
     try:
-        return (path / "config.json").is_file()
+        return asked()
     except (OSError, ValueError):
         return False
 
@@ -75,7 +77,7 @@ def config_file(name: str) -> Path | None:
     path = Path(name)
     if name in _presets() or _of_x_family(name):
         return None
-    if _is_config_folder(path):
+    if _holds((path / "config.json").is_file):
         return path / "config.json"
     if _preset_name(name) or not is_path(name, (".toml", ".json")):
         return None
@@ -108,6 +110,8 @@ def load_model(name: str, seq_len: int | None = None) -> Transformer:
     if preset := _preset_name(name):
         return load_model(preset)
     if not is_path(name, (".toml", ".json")):
+        if name and _holds(Path(name).is_dir):
+            raise FileFormatError(f"{shown(name)}: a folder without config.json; allowed: a model's folder")
         remedy = "All: planner models. Or give a config.json or a TOML file (see planner models --help)."
         raise UnknownNameError("model", name, [*model_names(), "x-160"], remedy)
     path = Path(name)

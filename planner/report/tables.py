@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.base import records
-from planner.base.units import GIB, TERA, format_bytes, format_seconds, gpus_text
+from planner.base.units import GIB, TERA, counted, format_bytes, format_seconds, gpus_text
 from planner.choices.choice import Choice
 from planner.choices.table import CHOICES, usual
 from planner.models import Transformer
@@ -194,7 +194,8 @@ def counted_lines(found: Recommendation) -> list[str]:
     room = "in memory"
     if result.usable_bytes < result.capacity_bytes:
         room = f"in {format_bytes(result.usable_bytes)}, which fits in {chance_text(result.least_chance)} of cases"
-    lines = [f"{found.legal:,} legal layouts; {over:,} do not fit {room}, {found.fitting:,} do."]
+    fit = f"{over:,} do not fit {room}, {found.fitting:,} do" if found.fitting else f"none fits {room}"
+    lines = [f"{counted(found.legal, 'legal layout')}; {fit}."]
     if found.ties > 0:
         lines.append(f"Too close to tell apart, within 1 % of the best: {found.ties:,} more.")
     return lines

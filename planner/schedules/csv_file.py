@@ -35,7 +35,7 @@ def read_schedule(path: Path) -> Order:
     while rows and not any(cell.strip() for cell in rows[-1]):
         rows.pop()
     if not rows:
-        raise FileFormatError(f"{path}: has no operations; write one row a rank, cells such as 2F0")
+        raise FileFormatError(f"{path}: has no operations; write one row per rank, cells such as 2F0")
     parsed = [_row(path, number, row) for number, row in enumerate(rows, 1)]
     _check_numbers(path, parsed)
     _check_places(path, parsed)

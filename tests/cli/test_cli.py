@@ -137,6 +137,8 @@ BAD = [
     ([*ASK, "--objective", "beauty"], "time"),
     (["estimate", "--megatron-args", "@", "h100", "8"], "--megatron-args is '@'; allowed: arguments, or @FILE"),
     (["check", "launch.sh", "h100", "8", "--fit-chance", "1"], "--fit-chance is '1'"),
+    (["time", *ASK[1:6], "--tokens", "1B", "--loss", "2"], "--tokens and --loss are both given; allowed: one of them"),
+    (["recommend", "tests", *ASK[2:]], "'tests': a folder without config.json"),
     (["validate", "nothing.csv"], "nothing.csv"),
     (["validate", "--predictions", "/nonexistent/x.csv"], "/nonexistent"),
     (["models", "nothing.json"], "nothing.json"),

@@ -217,7 +217,7 @@ ASKED = {
 
 
 @pytest.mark.parametrize(("wrong", "says"), [
-    ({"sites": []}, "sites are 0"), ({"gbit": [1.0, 2.0, 3.0]}, "gbit has 3 values for 2 sites"),
+    ({"sites": []}, "sites are 0"), ({"gbit": [1.0, 2.0, 3.0]}, "gbit has 3 values; allowed: one, or one per site, 2"),
     ({"gbit": [0.0]}, "gbit is 0"), ({"latency_ms": float("nan")}, "latency_ms is nan"), ({"bits": 5}, "bits is 5"),
     ({"top_k": 0.0}, "top_k is 0"), ({"top_k": float("nan")}, "top_k is nan"), ({"rank": 0}, "rank is 0"),
     ({"rank": 4097}, "rank is 4097; allowed: a whole number from 1 to 4096"), ({"sync_every": 0}, "sync_every is 0"),
