@@ -46,6 +46,8 @@ class Distinct:
 def distinct_ranks(model: Transformer, layouts: Layouts) -> Distinct:
     """Layouts that differ in what a rank's parameters are and what moving them takes: of neighbours alike the first."""
     rows = layouts.shape[-1]
+    if rows == 1 or _per_layout(model):
+        return Distinct(layouts=layouts)
     columns = (getattr(layouts, name) for name, choice in CHOICES.items() if choice.of_rank)
     new = np.ones(rows, dtype=bool)
     new[1:] = False
@@ -53,7 +55,7 @@ def distinct_ranks(model: Transformer, layouts: Layouts) -> Distinct:
         if column.shape == (rows,):
             new[1:] |= column[1:] != column[:-1]
     first = np.flatnonzero(new)
-    if _per_layout(model) or 2 * len(first) > rows:
+    if 2 * len(first) > rows:
         return Distinct(layouts=layouts)
     return Distinct(layouts=layouts.take(first), index=np.cumsum(new) - 1, first=first)
 

@@ -8,6 +8,7 @@ the one that is fetched. The first micro-batch passes layer by layer as they arr
 one in the same way. A framework without prefetch gathers when the first micro-batch is there.
 """
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -123,6 +124,18 @@ class Visits(ChunkSeconds):
     forward_s: Any
     backward_s: Any
 
+    @cached_property
+    def all_s(self) -> tuple[Array, Array]:
+        """Seconds of a chunk's passes of all micro-batches, forward and backward."""
+        return self.m * self.forward_s, self.m * self.backward_s
+
+    @cached_property
+    def visits_s(self) -> tuple[Array, Array]:
+        """Seconds from one visit to the next, forward and backward."""
+        f, b, most = *self.all_s, np.maximum(self.m, self.p)
+        forward = np.maximum(most * self.forward_s, f + self.gather_cost_s)
+        return forward, np.maximum(most * self.backward_s, b + self.again_cost_s + self.reduce_cost_s)
+
 
 def _blocking(x: Visits) -> Array:
     """Seconds of the passes without prefetch: each visit's first micro-batch waits for a gather, its last reduces."""
@@ -153,29 +166,27 @@ def _rank(x: Visits, ends: tuple[Any, ...], idle: tuple[Any, ...]) -> Array:
     ends: further seconds of the first gather, the last forward gather, that chunk's reduction and the last reduction.
     idle: seconds before the rank's first pass, between its forward and backward passes, and after its last pass.
     """
-    m, v = x.m, x.v
-    forward = np.maximum(np.maximum(m, x.p) * x.forward_s, m * x.forward_s + x.gather_cost_s)
-    backward = np.maximum(np.maximum(m, x.p) * x.backward_s, m * x.backward_s + x.again_cost_s + x.reduce_cost_s)
+    v, (f, b), (forward, backward) = x.v, x.all_s, x.visits_s
     link = x.gather_s + ends[0]
     start = np.maximum(idle[0], link - x.forward_s)
-    before = start + m * x.forward_s
+    before = start + f
     earlier = np.zeros_like(before)
     for k in range(1, SETTLED):  # where there are fewer visits nothing changes
         link_k = np.maximum(link, earlier) + x.gather_s + np.where(k == v - 1, ends[1], 0.0)
         start_k = np.maximum(start + forward, link_k - x.forward_s)
-        new, old = (link_k, start_k, before, start_k + m * x.forward_s), (link, start, earlier, before)
+        new, old = (link_k, start_k, before, start_k + f), (link, start, earlier, before)
         link, start, earlier, before = (np.where(k < v, a, b) for a, b in zip(new, old, strict=True))
     more = np.maximum(v - SETTLED, 0) * np.maximum(forward, x.gather_s) + np.where(v > SETTLED, ends[1], 0.0)
     # The turn: the last chunk stays, while the one before it is gathered again.
     link, start = link + more, before + more + idle[1]
     link = np.where(v > 1, link + x.again_s, link)
-    before = start + m * x.backward_s
+    before = start + b
     due = x.reduce_s + ends[2]
     for k in range(1, SETTLED + 1):
         start_k = np.maximum(start + backward, link - x.backward_s)
         reduced = np.maximum(link, before - np.minimum(x.backward_s, due)) + due
         link_k = np.where(k < v - 1, np.maximum(reduced, before) + x.again_s, reduced)
-        new, old = (link_k, start_k, start_k + m * x.backward_s, x.reduce_s), (link, start, before, due)
+        new, old = (link_k, start_k, start_k + b, x.reduce_s), (link, start, before, due)
         link, start, before, due = (np.where(k < v, a, b) for a, b in zip(new, old, strict=True))
     more = np.maximum(v - 1 - SETTLED, 0) * np.maximum(backward, x.again_s + x.reduce_s)
     link, before = link + more - np.where(v - 1 > SETTLED, x.again_s, 0.0), before + more

@@ -23,7 +23,7 @@ from planner.models.flops import step_flops, weight_gradient_flops
 from planner.setup import Setup
 from planner.step.pipelines import trait
 from planner.step.ranks import rank_memories
-from planner.step.splits import alike
+from planner.step.splits import alike, without_equal
 from planner.step.step_costs import StepCosts, layers_of_ends, step_costs, unsplit, with_stages
 from planner.step.step_time import StepTime, step_time
 
@@ -150,8 +150,9 @@ def totals(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> Total
     if apart.all() or not apart.any():
         return _totals(with_stages(some, ends if apart.any() else least))
     rows = [np.flatnonzero(~apart), np.flatnonzero(apart)]
-    each = zip(rows, (least, ends), strict=True)
-    parts = [_totals(with_stages(some.take(at), records.take(own, at, len(apart)))) for at, own in each]
+    own = [records.take(of, at, len(apart)) for at, of in zip(rows, (least, ends), strict=True)]
+    own[1] = without_equal(own[1][0]), without_equal(own[1][1])
+    parts = [_totals(with_stages(some.take(at), of)) for at, of in zip(rows, own, strict=True)]
     order = np.argsort(np.concatenate(rows))
     return records.combined(parts, lambda *own: np.concatenate(own, axis=-1).take(order, -1))
 

@@ -85,6 +85,15 @@ def alike(layouts: Layouts, ends: Ends) -> tuple[Ends, Bools]:
     return least, differs[0] | differs[1]
 
 
+def without_equal(x: Array) -> Array:
+    """An array of a grid with one element along each axis of its choices that it doesn't depend on."""
+    for axis in range(x.ndim - 1):
+        first = x[(slice(None),) * axis + (slice(1),)]
+        if x.shape[axis] > 1 and (x == first).all():
+            x = first
+    return x
+
+
 def shared_by_ends(num_layers: Any, stages: Any, heads: Any = 1) -> Any:
     """Whether so many virtual stages share the layers once the embedding and each head count as one.
 

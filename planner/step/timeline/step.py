@@ -16,6 +16,7 @@ from planner.base.errors import LayoutError, ScheduleError
 from planner.costs.layer.slices import even_slices
 from planner.costs.memory.chosen_layers import layers_not_recomputed, offloaded_layers
 from planner.costs.memory.rank import rank_memory
+from planner.costs.parameters import RankParameters
 from planner.layouts import Layouts
 from planner.schedules import Order, Pipeline, Schedule, get_schedule
 from planner.schedules.operations import KINDS
@@ -189,6 +190,7 @@ class PreparedStep:
     steps: int
     loads: StageLoads
     ranks: RankLoads
+    own: RankParameters
     share: Array
     data: DataComm
     run: TimedOrder
@@ -199,12 +201,16 @@ def prepare(
     costs: StepCosts, schedule: Schedule, pipe: Pipeline, order: Order, *, steps: int = 1,
     slices: SliceLoads | None = None,
 ) -> PreparedStep:  # fmt: skip
-    """One order of so many steps, timed operation by operation. share: of the busiest rank's parameters."""
+    """One order of so many steps, timed operation by operation.
+
+    own: the ranks' parameters. share: of the busiest rank's.
+    """
     k = pipe.k
     loads = stage_loads(costs, int(order.stage.max()) + 1)
     head = costs.shared_head
     ranks = rank_loads(order, loads, schedule.copies, head is not None)
-    share = costs.case.ranks.rank(**vars(ranks.share)).total / costs.busiest_params
+    own = costs.case.ranks.rank(**vars(ranks.share))
+    share = own.total / costs.busiest_params
     data = data_comm(costs, ranks.forward_s, ranks.backward_s, ranks.share.layers)
     parts = (0.0,) * 4 if head is None else [float(x[0]) for x in head.parts_s]
     lasting = durations(order, loads.forward_s / k, loads.input_grad_s / k, loads.weight_grad_s / k, parts)
@@ -212,8 +218,8 @@ def prepare(
         lasting = lasting * slices.seconds[order.slice]
     shown = np.maximum(share * data.gather_s - data.gather_hidden_s, 0.0)
     return PreparedStep(
-        costs=costs, schedule=schedule, pipe=pipe, steps=steps, loads=loads, ranks=ranks, share=share, data=data,
-        slices=slices,
+        costs=costs, schedule=schedule, pipe=pipe, steps=steps, loads=loads, ranks=ranks, own=own, share=share,
+        data=data, slices=slices,
         run=TimedOrder(
             order=order, duration_s=lasting, release_s=shown, links=_links(costs, order, loads, lasting),
             head_lag_s=() if head is None else head.lags_s(0),
@@ -278,7 +284,7 @@ def finish(x: PreparedStep, timeline: Timeline) -> StepSimulation:
     static = rank_memory(
         costs.case, **vars(ranks.share), in_flight=0.0, copies=schedule.copies,
         versions=schedule.weight_versions(x.pipe, np.arange(x.pipe.p)),
-        at_once=layers_at_once(costs.case.layouts, ranks.share.layers), held=held,
+        at_once=layers_at_once(costs.case.layouts, ranks.share.layers), held=held, own=x.own,
     )  # fmt: skip
     gather = x.share * x.data.gather_s
     tokens = 1.0 if x.slices is None else x.slices.tokens[order.slice]
