@@ -12,7 +12,7 @@ from planner.api.reports import exported, gather_report
 from planner.base.errors import InputError, PlannerError, shown
 from planner.base.units import GBIT
 from planner.choices.choice import value_text
-from planner.choices.table import CHOICES, SETTLED
+from planner.choices.table import CHOICES, SETTLED, SHARED
 from planner.hardware import cluster_figures
 from planner.imports.deepspeed import deepspeed_run
 from planner.imports.megatron import megatron_run
@@ -118,9 +118,13 @@ def taken(planned: Planned, *, text: str) -> str:
             run = torchtitan_run(path, setup, gpus=q.gpus)
     else:
         run = megatron_run(text, setup.cluster, setup.framework, gpus=q.gpus, model=q.model.transformer, vocab=None)
-    row = run.layouts.row(0)
+    row, own = run.layouts.row(0), planned.plan.found.estimate.layouts.row(0)
     said = [f"{name}={value_text(row[name])}" for name in SETTLED if _matters(name, row)]
-    return _json({"wanted": ",".join(said), "notes": [*run.notes, *(f"not understood: {x}" for x in run.unknown)]})
+    notes = [*run.notes, *(f"not understood: {x}" for x in run.unknown)]
+    # A question has one value of such a choice, and the page compares layouts of one question.
+    other = [name for name in SHARED if name not in SETTLED and row[name] != own[name]]
+    notes += [f"{CHOICES[n].typed} {value_text(row[n])}: compared with {value_text(own[n])}" for n in other]
+    return _json({"wanted": ",".join(said), "notes": notes})
 
 
 def _matters(name: str, row: Mapping[str, Any]) -> bool:

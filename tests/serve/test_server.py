@@ -115,6 +115,7 @@ def test_torchtitans_toml_is_taken(server):
     text = """[training]
 local_batch_size = 16
 dtype = "bfloat16"
+frob = 3
 
 [parallelism]
 tensor_parallel_degree = 2
@@ -131,7 +132,9 @@ mode = "full"
     wanted = {"dp": "4", "tp": "2", "pp": "2", "zero": "1", "micro_batch": "2", "schedule": "gpipe"}
     assert {name: said[name] for name in wanted} == wanted
     assert (said["recompute"], said["sequence_parallel"]) == ("full", "on")
-    assert taken["notes"] == ["not understood: training.dtype"]
+    assert taken["notes"] == [
+        "not understood: training.frob", "main-dtype bf16: compared with fp32",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
