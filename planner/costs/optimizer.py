@@ -26,6 +26,7 @@ HOST_REACHED = 0.5
 """Fraction of host memory bandwidth that CPU-Adam reaches. It updates 1e9 parameters in 0.22 s and 1e10 in 2.57 s with
 256 GB/s (Ren et al. 2021, ZeRO-Offload, arXiv 2101.06840, table 4; recalled), at the 30 bytes that count here."""
 CLIP_BYTES = 16.0  # casting the gradient to fp32, scaling and clipping by the global norm pass over it four times
+CLIP_IN_BF16 = 6.0  # where all is in bf16: it is read for the norm, read and written to be scaled
 
 
 def optimizer_s(case: Case, own: RankParameters) -> Array:
@@ -38,7 +39,8 @@ def optimizer_s(case: Case, own: RankParameters) -> Array:
     """
     layouts, own = case.layouts, trained(case, own)
     gradients, local = (state_parameters(own, layouts, from_stage) for from_stage in (2, 1))
-    moved, clipped = state_parameters(updated_bytes(own, layouts), layouts, 1), local * CLIP_BYTES
+    moved = state_parameters(updated_bytes(own, layouts), layouts, 1)
+    clipped = local * np.where(layouts.main_dtype == MainDtype.BF16, CLIP_IN_BF16, CLIP_BYTES)
     update = (moved + clipped) / case.device.memory_rate
     muon = layouts.optimizer == OptimizerKind.MUON
     if np.any(muon):

@@ -24,6 +24,7 @@ class Unstated:
     recompute: what is recomputed where the framework recomputes unless told, empty: what fits. fused_norm: whether
     norms are one kernel. cuda_graphs: GPU architectures on which its own recipes replay layers as CUDA graphs. memory:
     whose peak its log prints: a whole device's, or what PyTorch's allocator holds, of the fullest or the first rank.
+    states: bf16 where weights, gradients and moments are in bf16 alone, in mixed precision.
     reduction, tensor: whether gradients (below ZeRO 3) and tensor ranks' collectives travel beside compute. loss: the
     framework whose cross-entropy runs, empty: its own.
     """
@@ -33,6 +34,7 @@ class Unstated:
     sequence_parallel: bool = True
     zero: tuple[Literal[0, 1, 2, 3], ...] = (1,)
     recompute: Literal["", "none", "selective", "full"] = ""
+    states: Literal["fp32", "bf16"] = "fp32"
     fused_norm: bool = True
     cuda_graphs: tuple[str, ...] = ()
     memory: Literal["device", "allocator", "first-rank", "first-rank-allocator"] = "allocator"

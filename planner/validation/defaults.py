@@ -119,7 +119,7 @@ def candidates(
         "capacity_factor": float(said(run, "capacity") or 0.0),
         "dispatcher": said(run, "dispatcher") if framework.node_dispatch and said(run, "dispatcher") else "framework",
         "grad_dtype": said(run, "gradients") or "framework",
-        "main_dtype": said(run, "states") or "fp32",
+        "main_dtype": said(run, "states") or (unstated.states if run["precision"] in ("bf16", "fp8") else "fp32"),
         "layer_split": framework.layer_split,
         "train": run["train"] or "full",
         "ulysses": cp if said(run, "context") == "heads" else 1,

@@ -247,9 +247,10 @@ class Layer:
         local, gradients = held(1, own.dense, own.experts), held(2, own.dense, own.experts)
         gradient = f.gradient_bytes if x.precision < Precision.BF16 else f.bf16_gradient_bytes
         gradient = {0: gradient, 1: max(gradient, 4.0), 2: min(gradient, 2.0)}[2 if narrow else int(x.grad_dtype)]
-        here = (moved + 16 * local) / self.rate + (muon if is_muon else 0.0)
+        clipped = (6 if narrow else 16) * local
+        here = (moved + clipped) / self.rate + (muon if is_muon else 0.0)
         c = self.cluster
-        there = moved / (0.5 * c.host_memory_bandwidth_bytes_per_s / c.gpus_per_node) + 16 * local / self.rate
+        there = moved / (0.5 * c.host_memory_bandwidth_bytes_per_s / c.gpus_per_node) + clipped / self.rate
         wide = x.precision <= Precision.TF32 or gradient >= 4
         waits = x.zero >= (f.host_fp32_gradients_zero if wide else f.host_gradients_zero)
         linked = gradient * (2 * x.micro_batches - 1 if waits and x.offload_optimizer else 1)

@@ -204,11 +204,11 @@ def by_source(predicted):
         ("dlperf-v100-oneflow", 0.194, 0.502),  # as Megatron-LM's, which it is not
         ("olmo-core-h100", 0.105, 0.156),
         ("olmo-core-h100-fp8", 0.134, 0.173),
-        ("torchtune-a100", 0.06, 0.167),
+        ("torchtune-a100", 0.06, 0.187),
         # KempnerForge, torchao, mixtures of Megatron's, ms-swift, Google's MaxText, nanotron of 2024: as found, but the
         # first, 11.7 before its own loss was said. What is not known of them: docs/accuracy-unseen.md.
-        ("kempner-h200", 0.1, 0.188),
-        ("kempner-h200-experts", 0.647, 0.745),  # pads every expert to the fullest one's tokens
+        ("kempner-h200", 0.1, 0.192),
+        ("kempner-h200-experts", 0.649, 0.747),  # pads every expert to the fullest one's tokens
         ("torchao-h100", 0.049, 0.096),
         ("torchao-mi300x", 0.027, 0.06),
         ("torchao-b200", 0.341, 0.431),  # power limited, to what is not said
@@ -285,12 +285,42 @@ def by_source(predicted):
         ("flash-attention-a100", 0.073, 0.157),
         ("llm-c-a100", 0.112, 0.274),  # times of one or two digits
         ("llm-c-h100", 0.051, 0.051),
-        ("llm-tii-a6000", 0.063, 0.118),
+        ("llm-tii-a6000", 0.065, 0.119),
         ("llm-tii-a100", 0.011, 0.015),
         ("llm-tii-b200", 0.124, 0.124),
-        ("fsdp2-blog-h100", 0.482, 0.484),  # what takes so long is not known
+        ("fsdp2-blog-h100", 0.503, 0.506),  # what takes so long is not known
         ("gemini-a800", 0.095, 0.095),
         ("qwen-a100", 0.138, 0.239),  # 0.35 before DeepSpeed's hooks were counted
+        # Of trainers and GPUs that no profile had been checked on; first errors beside them.
+        ("llmq-rtx-pro-6000-fp8", 0.191, 0.269),  # 0.385
+        ("llmq-rtx-pro-6000", 0.086, 0.151),  # 0.233
+        ("llmq-h100-fp8", 0.171, 0.189),  # 0.413
+        ("llmq-h100", 0.153, 0.185),  # 0.319
+        ("llmq-rtx-4090-fp8", 0.392, 0.498),
+        ("llmq-rtx-4090", 0.177, 0.201),
+        ("llmq-l40s-fp8", 0.046, 0.077),  # 0.237
+        ("llmq-l40s", 0.068, 0.090),  # 0.182
+        ("llmq-rtx-5090-fp8", 0.448, 0.473),  # 0.744
+        ("llmq-rtx-5090", 0.142, 0.158),  # 0.597
+        ("llama-factory-4090", 0.072, 0.115),  # 0.264
+        ("spark-gb10", 0.234, 0.278),  # 0.164
+        ("spark-gb10-fp8", 0.222, 0.290),  # 0.182
+        ("spark-gb10-plain", 0.130, 0.130),
+        ("nanogpt-4090", 0.036, 0.036),
+        ("nanogpt-a100", 0.388, 0.388),  # 0.444
+        ("nanochat-a100", 0.190, 0.190),
+        ("llmc-a10", 0.065, 0.065),
+        ("fla-h100", 0.360, 0.373),  # 0.347
+        ("foundry-user-a100", 0.167, 0.245),
+        ("foundry-user-mi250", 0.058, 0.072),
+        ("colossalai-h200", 0.083, 0.083),
+        ("colossalai-b200", 0.025, 0.025),
+        ("te-llama-h100", 0.082, 0.166),  # 0.375
+        ("te-llama-h100-fp8", 0.064, 0.071),  # 0.475
+        ("alpa-v100", 0.281, 0.281),  # 0.272
+        ("litgpt-a40", 0.691, 0.727),
+        ("eight-3b-h100-experts", 0.668, 0.866),
+        ("mbridge-notes-h100-experts", 0.042, 0.042),
     ],
 )
 def test_step_times_are_as_close_as_the_documentation_says(by_source, source, mape, worst):
