@@ -13,6 +13,7 @@ import numpy as np
 from planner.api.answer import Shown
 from planner.base.errors import InputError, LayoutError, ScheduleError
 from planner.base.files import given_path, is_path, write_text
+from planner.base.units import counted
 from planner.choices.choice import real, whole
 from planner.report.drawing import draw_timeline
 from planner.report.pictures import timeline_figure
@@ -44,7 +45,7 @@ class ScheduleTimeline(Shown):
     def title(self) -> str:
         """The schedule and its size."""
         pipe = self.pipe
-        text = f"{self.name}: {pipe.p} ranks, {pipe.m} micro-batches"
+        text = f"{self.name}: {counted(pipe.p, 'rank')}, {counted(pipe.m, 'micro-batch')}"
         text += f", {pipe.v} virtual stages per rank" if pipe.v > 1 else ""
         return text + (f", {pipe.k} slices per sequence" if pipe.k > 1 else "")
 

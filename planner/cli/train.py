@@ -10,7 +10,7 @@ import typer
 
 from planner.base.errors import ExecutionError, InputError, PlannerError
 from planner.base.files import check_writable
-from planner.base.units import format_seconds
+from planner.base.units import counted, format_seconds
 from planner.choices.choice import real
 from planner.choices.table import CHOICES
 from planner.cli import completion as complete
@@ -168,7 +168,7 @@ def _reporter(training: Training, quiet: bool) -> Any:
         return lambda progress: None
     terminal, model = sys.stderr.isatty(), training.task.model
     tokens, ranks = training.samples.sequences * model.seq_len, training.task.num_ranks
-    size = f"{model.num_layers} layers of width {model.hidden}, {tokens:,} tokens per step, {ranks} ranks"
+    size = f"{model.num_layers} layers of width {model.hidden}, {tokens:,} tokens per step, {counted(ranks, 'rank')}"
     begun = False
 
     def report(progress: Progress) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from planner.base.units import counted
 from planner.cli import options as o
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def finish(training: Training, measured: Measured, engine: str, trace: Path | No
     table.add_row("most activations, by rank", "  ".join(f"{x / 2**20:,.1f}" for x in measured.peak_bytes[:8]) + " MiB")
     for kind, size in measured.sent_bytes.items():
         table.add_row(f"sent per step for {kind}, rank 0", f"{size / 2**20:,.2f} MiB")
-    o.print_view(f"{task.model.name}: {task.num_ranks} ranks, engine {engine}", table)
+    o.print_view(f"{task.model.name}: {counted(task.num_ranks, 'rank')}, engine {engine}", table)
 
 
 def _record(training: Training, measured: Measured, engine: str) -> dict[str, Any]:

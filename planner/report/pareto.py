@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.base.units import gpus_text
+from planner.base.units import counted, gpus_text
 from planner.report.pictures import label, said
 from planner.report.plain_table import View, bold, plain_table, stacked
 from planner.report.plots import ruled
@@ -47,7 +47,7 @@ def pareto_view(fronts: list[Front]) -> View:
         names = ", ".join(label(name, "") for name in front.columns)
         lines += [
             bold(f"{front.model}, {front.seq_len:,} tokens per sequence"),
-            f"  {len(front.best):,} of {len(front.cases):,} cases are not beaten in {names}",
+            f"  not beaten in {names}: {len(front.best):,} of {counted(len(front.cases), 'case')}",
             _table(front),
             "",
         ]

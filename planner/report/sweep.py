@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.base.errors import one_line
-from planner.base.units import format_seconds
+from planner.base.units import counted, format_seconds
 from planner.report.plain_table import View, bold, plain_table, stacked
 from planner.sweeps.columns import FAILED, FITS, NOT_LEGAL
 
@@ -38,16 +38,18 @@ def sweep_view(path: Path, done: SweepProgress, table: pa.Table, seconds: float)
     """Counts, the best by model, and where the rows are."""
     made = done.layouts - done.kept_layouts
     rate = "" if done.already else f", {made:,} in {format_seconds(seconds)} ({made / seconds:,.0f}/s)"
-    lines: list[View] = [bold(f"{done.cases:,} cases, {done.layouts:,} layouts{rate}")]
+    lines: list[View] = [bold(f"{counted(done.cases, 'case')}, {counted(done.layouts, 'layout')}{rate}")]
     if done.already:
         lines.append("  the results were there already: nothing to do")
     elif done.kept_cases:
-        lines.append(f"  {done.kept_cases:,} cases were kept from an earlier run")
+        lines.append(f"  {counted(done.kept_cases, 'case')} kept from an earlier run")
     lines.append("  " + ", ".join(f"{count:,} {_SAID[name]}" for name, count in _counts(table).items()))
     if best := _best(table):
         lines += ["", _best_table(best)]
     return stacked(
-        *lines, "", f"{one_line(str(path))}: {table.num_rows:,} rows, {table.num_columns} columns (docs/sweep.md)"
+        *lines,
+        "",
+        f"{one_line(str(path))}: {counted(table.num_rows, 'row')}, {table.num_columns} columns (docs/sweep.md)",
     )
 
 

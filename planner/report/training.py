@@ -165,7 +165,7 @@ def _failure_lines(plan: TrainingPlan) -> list[str]:
     stall, behind, interval = (float(x[0]) for x in (run.checkpoint_s, run.behind_s, run.interval_s))
     takes = f"{'stops the training for' if storage.host_copies else 'takes'} {format_seconds(stall)}"
     lines = [
-        f"  a failure every {few_digits(float(run.mtbf_s[0]) / HOUR)} h on {plan.gpus:,} GPUs; a checkpoint of "
+        f"  a failure every {few_digits(float(run.mtbf_s[0]) / HOUR)} h on {gpus_text(plan.gpus)}; a checkpoint of "
         f"{format_bytes(storage.checkpoint_bytes)} {takes}; write one every "
         f"{few_digits(interval / MINUTE)} min (Daly 2006)"
     ]

@@ -65,7 +65,7 @@ def test_a_report_where_nothing_fits(tmp_path):
         (["--tokens", "1e12"], "--tokens is 1e+12, for a report's curve; allowed: with --html"),
         (["--loss", "2", "--html", "report.html", "--no-curve"], "--loss is 2, for a report's curve"),
         (["--html", "report.html", "--tokens", "-1"], "tokens is -1"),
-        (["--html", "report.html", "--tokens", "1e9", "--loss", "2"], "tokens and loss"),
+        (["--html", "report.html", "--tokens", "1e9", "--loss", "2"], "--tokens and --loss"),
     ],
 )
 def test_faults_are_one_line_and_leave_no_file(tmp_path, options, named):

@@ -70,7 +70,7 @@ def test_where_nothing_is_legal_the_row_says_so(tmp_path):
     text = BASE.replace("[16]", "[16, 10007]").replace('["dgx-a100-80gb"]', '["dgx-a100-80gb", "dgx-1-v100"]')
     found = swept(tmp_path, text.replace("[search]", 'precisions = ["bf16"]\n[search]'))
     assert found.values("status") == ["fits", "not legal", "not legal", "not legal"]
-    assert "10007" in found.values("reason")[1]
+    assert "10,007 GPUs" in found.values("reason")[1]
     assert "bf16" in found.values("reason")[2]
 
 
