@@ -22,7 +22,7 @@ from planner.cli.unfold import Command, CommandGroup, Parsed
 __all__ = ["app", "main"]
 
 INTERRUPTED, TERMINATED = 130, 143
-NEW_OBJECTS = 20_000  # between two looks for cycles of garbage: imports leave many objects and few cycles
+NEW_OBJECTS = 200_000  # between two looks for cycles of garbage: imports leave many objects and few cycles
 
 COMMANDS = (
     "recommend", "serve", "estimate", "schedule", "simulate", "compare", "partition", "time", "fastest", "fewest",

@@ -3,6 +3,7 @@
 from dataclasses import fields, replace
 from functools import reduce
 from operator import add
+from typing import Any
 
 import numpy as np
 
@@ -64,9 +65,9 @@ def step_time(costs: StepCosts, bubble: bool = True) -> StepTime:
     backward = input_grad + weight_grad
     slowest = forward + input_grad + weight_grad
     mean = sum(loads.total(p)) / p
-    mean_without_moves = (
-        mean if costs.offload_layer_s is None else sum(rank_passes(replace(costs, offload_layer_s=None)).total(p)) / p
-    )
+    moves: Any = 0.0
+    if costs.offload_layer_s is not None:
+        moves = mean - sum(rank_passes(replace(costs, offload_layer_s=None)).total(p)) / p
     makespan = _makespan(layouts, loads) if bubble else m * slowest
     layer, repeated = costs.mean_layer()
     work = m * costs.case.model.num_layers / p  # layers that the mean rank passes in a step
@@ -87,7 +88,7 @@ def step_time(costs: StepCosts, bubble: bool = True) -> StepTime:
         expert_comm_s=work * layer.expert_s,
         sharding_comm_s=work * layer.sharding_s + sharded_ends_s + chunk_wait_s(costs, forward, backward),
         pipeline_comm_s=m * 2.0 * (layouts.virtual_stages - 1.0 / p) * costs.send_s,
-        host_comm_s=m * (mean - mean_without_moves),
+        host_comm_s=m * moves,
         imbalance_s=m * (slowest - mean),
         # No order takes less; sums of one rank's passes in another order round otherwise.
         bubble_s=np.where(p == 1, 0.0, np.maximum(makespan - m * slowest, 0.0)),
