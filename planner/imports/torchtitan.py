@@ -1,6 +1,6 @@
 """A run from torchtitan's TOML; model and GPUs come from elsewhere.
 
-Its fields and their defaults: 0.2.2, config/job_config.py.
+Its fields and their defaults: 0.2.2, config/job_config.py. Of 0.1 training.batch_size and training.compile.
 """
 
 import re
@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
-from planner.base.errors import LayoutError, one_line
+from planner.base.errors import FileFormatError, LayoutError, one_line
 from planner.base.files import read_toml
 from planner.choices.choice import whole
 from planner.exporters.target import under
@@ -30,7 +30,8 @@ def torchtitan_run(path: Path, profile: Setup, *, gpus: int, attention: str | No
     """The run that a job file of torchtitan describes. Raises as `planner.imports.deepspeed.deepspeed_run`."""
     config = Fields(path, read_toml(path), "a table")
     profile = replace(profile, model=with_seq_len(profile.model, config.number("training.seq_len", 2048)))
-    if config.one_of("compile.enable", (True, False), False) and profile.framework.name == "torchtitan":
+    compiled = [config.one_of(name, (True, False), False) for name in ("compile.enable", "training.compile")]
+    if any(compiled) and profile.framework.name == "torchtitan":
         profile = under(profile, "torchtitan-compiled")
     copies, tp, cp, ep, pp = (
         config.number(f"parallelism.{name}_degree", 1) for name in
@@ -50,7 +51,8 @@ def torchtitan_run(path: Path, profile: Setup, *, gpus: int, attention: str | No
     again = gathered != "never" if pp == 1 else gathered == "always" and schedule.layer_at_a_time
     if gathered == "always" and not again:
         notes.append("parallelism.fsdp_reshard_after_forward always: counted as never, in a pipeline")
-    local, micro = config.number("training.local_batch_size", 8), config.number(f"{PIPELINE}_microbatch_size", 1)
+    local = config.number("training.local_batch_size", config.number("training.batch_size", 8))
+    micro = config.number(f"{PIPELINE}_microbatch_size", 1)
     batch, micro = config.number("training.global_batch_size", -1, least=-1), micro if pp > 1 else local
     if local % micro or batch == 0 or (batch % (local * dp) and batch > 0):
         said = f"global_batch_size {batch}, local_batch_size {local} * {dp} replicas, pipeline_parallel_microbatch_size"
@@ -75,6 +77,8 @@ def torchtitan_run(path: Path, profile: Setup, *, gpus: int, attention: str | No
     layouts = split_so(profile, layouts, stages) if pp > 1 else layouts
     check_legal(profile.model, profile.cluster, layouts)
     no_matter = ignored("torchtitan")
+    if not config.content.keys() & {name.partition(".")[0] for name in (*config.read, *no_matter)}:
+        raise FileFormatError(f"{path}: no table of torchtitan's is in it; allowed: a job file, as with [training]")
     others = [(table, x) for table in config.content if table not in no_matter for x in config.table(table)]
     names = [f"{table}.{x}" for table, x in others if config.table(table)[x]]
     return ExistingRun(

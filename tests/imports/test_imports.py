@@ -872,7 +872,7 @@ def test_legal_layouts_go_through_torchtitans_toml(tmp_path_factory, **choices):
 
 
 def test_torchtitans_own_defaults_count(tmp_path):
-    own = torchtitan(tmp_path, "").layouts.row(0)
+    own = torchtitan(tmp_path, "[job]").layouts.row(0)
     assert {x: own[x] for x in ("dp", "zero", "micro_batch", "global_batch", "precision", "recompute_layers")} == {
         "dp": 16, "zero": 3, "micro_batch": 8, "global_batch": 128, "precision": "bf16", "recompute_layers": 16,
     }  # fmt: skip
@@ -921,10 +921,20 @@ name = "AdamW"
     )
 
 
+def test_older_job_files_of_torchtitan_are_read(tmp_path: Path) -> None:
+    """Of 0.1: a batch_size of its own had been left out, and torchtitan 0.2's 8 taken."""
+    older = torchtitan(tmp_path, "[training]\nbatch_size = 2\ncompile = true")
+    assert older.layouts.row(0)["micro_batch"] == 2
+    assert older.setup.framework.name == "torchtitan-compiled"
+    assert not older.unknown
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("training = 3", "field training is 3; allowed: a table"),
+        ("", "no table of torchtitan's is in it; allowed: a job file"),
+        ('[project]\nname = "planner"', "no table of torchtitan's is in it; allowed: a job file"),
         ("[parallelism", "not valid TOML"),
         ("[parallelism]\ntensor_parallel_degree = 0", "parallelism.tensor_parallel_degree is 0; allowed: a whole"),
         ("[parallelism]\ntensor_parallel_degree = 3", "shards' make 3 ranks; allowed: a divisor of 16 GPUs"),
