@@ -88,11 +88,11 @@ def test_the_comment_before_is_replaced(check):
 
 
 def test_a_new_script_has_no_change_and_what_may_not_fit_fails(check):
-    done, _, comment = check(None, 1, OPTIONS="--gpus 8 --fit-chance 1.0")
+    done, _, comment = check(None, 1, CLUSTER="dgx-a100-40gb")
     assert "change:" not in comment
     assert "may run out of memory" in comment
     assert done.returncode == 1
-    done, _, _ = check(None, 1, OPTIONS="--gpus 8 --fit-chance 1.0", FAIL="false")
+    done, _, _ = check(None, 1, CLUSTER="dgx-a100-40gb", FAIL="false")
     assert done.returncode == 0
 
 
