@@ -19,7 +19,7 @@ from planner.step.estimate import Estimate, estimate, totals
 
 WORTH_PRUNING = 0.1  # of a grid's rows: copying the others costs more than fewer save
 PATIENCE = 4  # grids before bounds are looked at, and twice as many more after each look that was not worth it
-SHARING = 4  # grids at most whose layers are costed together: they are cut alike
+SHARING = 2  # grids at most whose layers are costed together: they are cut alike
 TABLE = 16_384  # layouts of a table estimated at once: few enough to stay in cache, enough to make numpy's calls cheap
 
 
