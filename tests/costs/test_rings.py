@@ -78,8 +78,8 @@ def test_memory_has_the_next_rings_keys_values_and_gradients():
 
 
 def test_a_search_finds_them_where_a_ring_over_nodes_outlasts_attention():
-    found = recommend(**LONG, gpus=16, tp=1, pp=1, cp=16, inner_ring=[1, 2, 4, 8])
-    one = recommend(**LONG, gpus=16, tp=1, pp=1, cp=16)
+    found = recommend(**LONG, gpus=16, tp=1, pp=1, cp=16, ulysses=1, inner_ring=[1, 2, 4, 8])
+    one = recommend(**LONG, gpus=16, tp=1, pp=1, cp=16, ulysses=1)
     assert found.best.layout["inner_ring"] == 8
     assert one.best.layout["inner_ring"] == 1
     assert found.best.step_time_s < one.best.step_time_s / 2
