@@ -40,8 +40,9 @@ def parse_length(text: str) -> int:
 
 
 def counted(number: int, thing: str) -> str:
-    """``counted(1, "sequence") == "1 sequence"``, ``counted(4096, "sequence") == "4,096 sequences"``."""
-    return f"{number:,} {thing}{'s' * (number != 1)}"
+    """``counted(1, "sequence") == "1 sequence"``, ``counted(4096, "micro-batch") == "4,096 micro-batches"``."""
+    many = "es" if thing.endswith("ch") else "s"
+    return f"{number:,} {thing}{many * (number != 1)}"
 
 
 def gpus_text(gpus: int) -> str:

@@ -31,10 +31,10 @@ DEGREES_OF = 4  # best candidates on some accelerators with some batch, whose de
 BEST_OF_OCTAVE = 24  # coarse candidates of half an octave of accelerators that are refined
 NEAR_BEST = 0.02  # few choices are tried at first, which tells sizes of job apart no better than this
 SIZES_NEAR_BEST = 4
-MOST_FOLLOWED = 8  # times: one sufficed in all of nine questions that were tried
+MOST_FOLLOWED = 8  # times: two sufficed in all of nine questions that were tried
 WITHOUT_PIPELINE = "a pipeline without its bubble"  # what binds where a layout has none, but one near it would gain
 WORTH_SAYING = 0.02  # a constraint whose relaxation gains less does not bind
-WORTH_FOLLOWING = 0.01  # a size of job that gains less than this share of the time is not searched too
+WORTH_FOLLOWING = 0.002  # a size of job that gains less than this share of the time is not searched too
 NEVER = 1e12  # times the hours between failures
 MOST_BATCH = 4.0  # times McCandlish et al.'s scale: beyond, five times the samples
 
@@ -193,7 +193,9 @@ def _followed(
     for _ in range(MOST_FOLLOWED):
         wall, critical = wall_within(q, best, max_cost), q.goal.critical / model.seq_len
         front = best.layouts.take(pareto_front(best.layouts.gpus, wall))
-        near = fine(model, cluster, front, request, sizes, (critical,))
+        # More GPUs leave each fewer sequences: micro-batches half and twice as large are tried too.
+        others = [replace(front, micro_batch=np.maximum(front.micro_batch * x, 1).astype(np.int64)) for x in (0.5, 2)]
+        near = fine(model, cluster, Layouts.concatenate([front, *others]), request, sizes, (critical,))
         tried = estimate_all(q.setup, near.at((slice(None),)))
         shorter, better = wall_within(q, tried, max_cost), []
         for most in (*front.gpus, sizes.max_gpus):

@@ -176,7 +176,7 @@ def test_the_measured_trace_is_the_simulators_format(tmp_path):
 def test_one_step_has_no_time_left_and_slices_have_simulates_name():
     done = planner("train", "--scale", "tiny", "--steps", "1", "--schedule", "seq1f1b", "--sequence-slices", "2")
     assert done.returncode == 0, done.stderr
-    assert done.stderr.splitlines()[0].endswith(" tokens per step, 1 ranks")
+    assert done.stderr.splitlines()[0].endswith(" tokens per step, 1 rank")
 
 
 @pytest.mark.parametrize("schedule", ["2bw", "pipedream", "xpipe", "spectrain"])
