@@ -33,11 +33,15 @@ function drawFront(width) {
   const box = byId("front"),
     range = frontRange();
   const top = range.split && Front.near ? 2 * range.fastest : range.all * 1.05;
-  const low = range.fastest / (top / range.fastest) ** 0.06;
   const drawnOnes = LAYOUTS.map((x, i) => [x, i]).filter(
     ([x]) => x.step_time_s <= top && x.memory_gib > 0 && (BEST < 0 || x.memory_gib < 1.6 * DATA.capacity_gib),
   );
   const most = Math.max(DATA.capacity_gib * 1.04, ...drawnOnes.map(([x]) => x.memory_gib * 1.04));
+  const cloud = [];
+  for (let i = 0; i < DATA.cloud.length; i += 2) cloud.push([DATA.cloud[i], DATA.cloud[i + 1]]);
+  const shown = cloud.filter(([m, t]) => m < most && t < top && t > range.fastest / 2);
+  const least = Math.min(range.fastest, ...shown.map(([, t]) => t)); // what is faster takes too much memory
+  const low = least / (top / least) ** 0.06;
   const height = Math.round(Math.min(400, Math.max(280, width * 0.62)));
   const pad = { left: 76, right: 14, top: 14, bottom: 44 };
   const X = (m) => pad.left + (m / most) * (width - pad.left - pad.right);
@@ -68,10 +72,7 @@ function drawFront(width) {
     }),
   );
   let dots = "";
-  for (let i = 0; i < DATA.cloud.length; i += 2) {
-    const [m, t] = [DATA.cloud[i], DATA.cloud[i + 1]];
-    if (m < most && t < top) dots += `M${X(m).toFixed(1)} ${Y(t).toFixed(1)}h0`;
-  }
+  for (const [m, t] of shown) dots += `M${X(m).toFixed(1)} ${Y(t).toFixed(1)}h0`;
   root.append(
     svg("path", {
       d: dots,
