@@ -167,6 +167,11 @@ class Layouts:
         }
 
     @cached_property
+    def all_in_bf16(self) -> Bools:
+        """Whether weights, gradients and moments are in bf16 alone, boolean of shape (n,)."""
+        return np.asarray(self.main_dtype == MainDtype.BF16)
+
+    @cached_property
     def micro_batches(self) -> Ints:
         """Micro-batches per step and replica, shape (n,)."""
         return self.global_batch // (self.micro_batch * self.dp)

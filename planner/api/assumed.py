@@ -47,7 +47,7 @@ def _format(size_bytes: float) -> str:
 
 
 def _states(layouts: Layouts) -> str:
-    if layouts.main_dtype[0]:
+    if layouts.all_in_bf16[0]:
         return "weights, gradients and moments in bf16 alone, where small updates round away"
     return OPTIMIZERS[OptimizerKind(int(layouts.optimizer[0]))]
 

@@ -19,7 +19,7 @@ from planner.costs.memory.bytes_per_parameter import (
 )
 from planner.costs.parameters import RankParameters, state_parameters
 from planner.hardware import Cluster
-from planner.layouts import Layouts, MainDtype, OptimizerKind
+from planner.layouts import Layouts, OptimizerKind
 from planner.models import Transformer, counts, mix
 
 HOST_REACHED = 0.5
@@ -40,7 +40,7 @@ def optimizer_s(case: Case, own: RankParameters) -> Array:
     layouts, own = case.layouts, trained(case, own)
     gradients, local = (state_parameters(own, layouts, from_stage) for from_stage in (2, 1))
     moved = state_parameters(updated_bytes(own, layouts), layouts, 1)
-    clipped = local * np.where(layouts.main_dtype == MainDtype.BF16, CLIP_IN_BF16, CLIP_BYTES)
+    clipped = local * np.where(layouts.all_in_bf16, CLIP_IN_BF16, CLIP_BYTES)
     update = (moved + clipped) / case.device.memory_rate
     muon = layouts.optimizer == OptimizerKind.MUON
     if np.any(muon):
@@ -83,7 +83,7 @@ def offloaded_bytes(model: Transformer, layouts: Layouts, copies: Any) -> Array:
     whole = (once - experts) * layouts.dp * layouts.cp + experts * layouts.expert_replicas
     held = copies * np.where(layouts.zero == 0, whole, once * layouts.dp_replicate)
     parameters = layouts.offload_parameters * held * parameter_bytes(layouts)
-    both = np.where(layouts.main_dtype == MainDtype.BF16, 4.0, 8.0)
+    both = np.where(layouts.all_in_bf16, 4.0, 8.0)
     return np.asarray(layouts.host_share * held * (both + moment_bytes(layouts)) + parameters)
 
 

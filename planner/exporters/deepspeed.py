@@ -13,15 +13,13 @@ from planner.base.arrays import Bools
 from planner.base.errors import one_line
 from planner.exporters.nearest import Job, Nearest, gradient_formats
 from planner.exporters.target import OPTIMIZERS, Target
-from planner.layouts import GradDtype, Layouts, MainDtype, OptimizerKind, Precision
+from planner.layouts import GradDtype, Layouts, OptimizerKind, Precision
 from planner.search import Fixed
 
 IN_BF16_STATES = "bf16_master_weights_and_grads needs ZeRO"  # runtime/config.py
 UNSHARDED = "offload_optimizer needs ZeRO"
 OWN_ADAM = "updates states on the host by its own Adam"
 IN_BF16 = "bf16 without ZeRO adds gradients up in bf16 alone"
-
-
 STATES = {"bf16_master_weights_and_grads": True, "bf16_optimizer_states": True}
 
 
@@ -47,7 +45,7 @@ class DeepSpeed(Target):
     runs = Fixed(
         schedule=("1f1b",), cp=(1,), ulysses=(1,), sequence_parallel=(False,), dp_replicate=(1,), recompute_layers=(0,),
         offload_layers=(0,), never=(
-            (IN_BF16_STATES, lambda x: (x.main_dtype == MainDtype.BF16) & (x.zero == 0)),
+            (IN_BF16_STATES, lambda x: x.all_in_bf16 & (x.zero == 0)),
             (UNSHARDED, lambda x: x.offload_optimizer & (x.zero == 0)), (IN_BF16, added_in_bf16),
             (OWN_ADAM, lambda x: x.offload_optimizer & (x.optimizer != OptimizerKind.ADAM)),
         ),

@@ -25,17 +25,7 @@ from planner.costs.layer.expert_routing import (
 from planner.costs.optimizer import offloaded_bytes
 from planner.costs.shapes import is_latent
 from planner.hardware import Cluster
-from planner.layouts import (
-    Attention,
-    Dispatcher,
-    GradDtype,
-    Layouts,
-    MainDtype,
-    OptimizerKind,
-    Precision,
-    Recompute,
-    Split,
-)
+from planner.layouts import Attention, Dispatcher, GradDtype, Layouts, OptimizerKind, Precision, Recompute, Split
 from planner.models import Transformer, mix
 from planner.schedules import Rule, get_schedule, usual_schedule
 from planner.step.given_stages import filled_one_by_one, is_given
@@ -276,7 +266,7 @@ def _numeric_rules(model: Transformer, cluster: Cluster, x: Layouts) -> Table:
         ("bf16 gradients (grad_dtype, grad_reduce_dtype) need precision bf16, fp8 or nvfp4",
          ((x.grad_dtype == GradDtype.BF16) | (x.grad_reduce_dtype == GradDtype.BF16)) & (x.precision < Precision.BF16)),
         ("main_dtype bf16 needs precision bf16, fp8 or nvfp4, and gradients kept in bf16 (grad_dtype)",
-         (x.main_dtype == MainDtype.BF16) & ((x.precision < Precision.BF16) | (x.grad_dtype == GradDtype.FP32))),
+         x.all_in_bf16 & ((x.precision < Precision.BF16) | (x.grad_dtype == GradDtype.FP32))),
     ]  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from planner.base.arrays import Array
 from planner.costs.case import Case
 from planner.costs.parameters import RankParameters, state_parameters
-from planner.layouts import GradDtype, Layouts, MainDtype, OptimizerKind, Precision
+from planner.layouts import GradDtype, Layouts, OptimizerKind, Precision
 
 
 def _from_bf16(layouts: Layouts, others: float, bf16: float) -> Array:
@@ -92,14 +92,9 @@ def kept_pass_bytes(case: Case) -> Array:
     return np.asarray(np.where(whole & (_summed_bytes(case) >= 4.0), kept, 0.0))
 
 
-def _all_in_bf16(layouts: Layouts) -> Any:
-    """Where weights, gradients and moments are in bf16 alone."""
-    return layouts.main_dtype == MainDtype.BF16
-
-
 def _summed_in(layouts: Layouts) -> Any:
     """The number format that gradients add up in: the weights' own where these are in bf16, else as the user states."""
-    return np.where(_all_in_bf16(layouts), GradDtype.BF16, layouts.grad_dtype)
+    return np.where(layouts.all_in_bf16, GradDtype.BF16, layouts.grad_dtype)
 
 
 def _summed_bytes(case: Case) -> Array:
@@ -122,7 +117,7 @@ def reduced_bytes(case: Case) -> Any:
     layouts = case.layouts
     own = _from_bf16(layouts, case.framework.grad_reduce_bytes, case.framework.bf16_grad_reduce_bytes)
     if not case.framework.reduces_by_policy:
-        own = np.where(_all_in_bf16(layouts), np.minimum(own, 2.0), own)
+        own = np.where(layouts.all_in_bf16, np.minimum(own, 2.0), own)
     stated = np.where(layouts.grad_reduce_dtype == GradDtype.FRAMEWORK, layouts.grad_dtype, layouts.grad_reduce_dtype)
     mixed = _as_stated(stated, own)
     return np.where(case.layouts.precision <= Precision.TF32, 4.0, mixed)
@@ -138,7 +133,7 @@ def moment_bytes(layouts: Layouts, of_ends: bool = False) -> Array:
     """Bytes of the optimizer's moments. of_ends: those of embedding and head, which Muon leaves to Adam."""
     adam = of_ends & (layouts.optimizer == OptimizerKind.MUON)
     kind = np.where(adam, OptimizerKind.ADAM, layouts.optimizer)
-    return np.asarray(np.where(_all_in_bf16(layouts), IN_BF16[kind], MOMENTS[kind]))
+    return np.asarray(np.where(layouts.all_in_bf16, IN_BF16[kind], MOMENTS[kind]))
 
 
 def main_bytes(case: Case) -> Array:
@@ -148,7 +143,7 @@ def main_bytes(case: Case) -> Array:
     stage3.py, whose flat groups are copies in the master weights' format).
     """
     alone = 0.0 if case.framework.one_sharded_copy else 2.0
-    mixed = np.where(_all_in_bf16(case.layouts), alone, 4.0)
+    mixed = np.where(case.layouts.all_in_bf16, alone, 4.0)
     return np.asarray(np.where(case.layouts.precision <= Precision.TF32, 0.0, mixed))
 
 
@@ -156,7 +151,7 @@ def optimizer_bytes(own: RankParameters, case: Case) -> RankParameters:
     """Bytes of a rank's optimizer states before ZeRO's sharding: fp32 parameters and moments."""
     layouts, framework = case.layouts, case.framework
     kept = (layouts.precision == Precision.BF16) | (layouts.precision == Precision.NVFP4)
-    remainders = framework.param_remainders & kept & ~_all_in_bf16(layouts)
+    remainders = framework.param_remainders & kept & ~layouts.all_in_bf16
     each = main_bytes(case) - 2.0 * (remainders & (layouts.optimizer == OptimizerKind.ADAM_BF16))
     matrices, ends = (each + moment_bytes(layouts, of_ends) for of_ends in (False, True))
     return RankParameters(layers=own.layers * matrices, experts=own.experts * matrices, ends=own.ends * ends)
@@ -167,7 +162,7 @@ def cast_bytes(own: RankParameters, case: Case) -> Array:
     layouts, framework = case.layouts, case.framework
     if framework.update_bytes == 0:
         return np.zeros(1)
-    cast = (layouts.precision > Precision.TF32) & (_summed_bytes(case) < 4.0) & ~_all_in_bf16(layouts)
+    cast = (layouts.precision > Precision.TF32) & (_summed_bytes(case) < 4.0) & ~layouts.all_in_bf16
     at_most = np.where(layouts.zero == 3, framework.update_parameters or np.inf, np.inf)
     return np.asarray(np.minimum(state_parameters(own, layouts, 1), at_most) * cast * framework.update_bytes)
 
@@ -180,7 +175,7 @@ def updated_bytes(own: RankParameters, layouts: Layouts) -> RankParameters:
     the 16-bit matrix that it orthogonalises, and reads the result: 4 bytes.
     """
     muon = np.where(layouts.optimizer == OptimizerKind.MUON, 4.0, 0.0)
-    weights = np.where(_all_in_bf16(layouts), 6.0, 14.0)
+    weights = np.where(layouts.all_in_bf16, 6.0, 14.0)
     matrices, ends = (weights + 2.0 * moment_bytes(layouts, of_ends) for of_ends in (False, True))
     matrices = matrices + muon
     return RankParameters(layers=own.layers * matrices, experts=own.experts * matrices, ends=own.ends * ends)

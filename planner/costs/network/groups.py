@@ -30,11 +30,9 @@ class Group:
     a ring gets of a node's links and of the network; node_send_bytes_per_s, network_send_bytes_per_s: what each
     member's sends to others get; node_shift_bytes_per_s, network_shift_bytes_per_s: its sends to one other, its
     neighbour in a ring; latency_s: start-up of one pass inside a node, 0 of a rank alone; tree_latency_s,
-    ring_latency_s: what the
-    other nodes add to it, of a tree over nodes and of a ring through all ranks; small_latency_s, small_bytes_per_s:
-    a pass's start-up and rate by the protocol for small messages, both infinite where there is none;
-    scatter_passes: of
-    a reduce-scatter.
+    ring_latency_s: what the other nodes add to it, of a tree over nodes and of a ring through all ranks;
+    small_latency_s, small_bytes_per_s: a pass's start-up and rate by the protocol for small messages, both infinite
+    where there is none; scatter_passes: of a reduce-scatter.
     """
 
     ranks: Array

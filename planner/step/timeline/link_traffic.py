@@ -36,15 +36,16 @@ class TrafficSeconds:
 class LinkTraffic:
     """A step's traffic between nodes by kind, bundles of its flows with their numbers, and the links that they use.
 
-    senders: the rank from which each operation receives, -1 for none. gather_window_s, reduce_window_s: as much of a
-    rank's gather and reduction as hides behind its passes where they last long enough, shape (p,); gather_cost_s: what
-    shows of a gather over a network that takes no time.
+    senders: the rank from which each operation receives, -1 for none; compute_s: its seconds that are no traffic,
+    shape (n,). gather_window_s, reduce_window_s: as much of a rank's gather and reduction as hides behind its passes
+    where they last long enough, shape (p,); gather_cost_s: what shows of a gather over a network that takes no time.
     """
 
     kinds: dict[str, TrafficSeconds]
     bundles: dict[Bundle, int]
     fabric: Fabric
     senders: list[int]
+    compute_s: Array
     gather_window_s: Array
     gather_cost_s: Array
     reduce_window_s: Array
@@ -86,14 +87,16 @@ def link_traffic(
     sent = sum((x.of_operation for x in out.values()), np.zeros(len(order)))
     cut = np.minimum(lasts / np.maximum(sent, 1e-30), 1.0)
     out = {kind: replace(x, of_operation=cut * x.of_operation) for kind, x in out.items()}
+    compute = lasts - sum((x.of_operation for x in out.values()), np.zeros(len(order)))
     long, short = (
         simulate(replace(setup, cluster=replace(setup.cluster, traffic_shares=dict.fromkeys(OF_REPLICAS, x))), layouts)
         for x in (1.0 / ENDLESS, ENDLESS)
     )
     ended = long.timeline.end_s[order.start[1:] - 1]
     return LinkTraffic(
-        kinds=out, bundles=numbers, fabric=links, senders=received, gather_window_s=long.gather_hidden_s,
-        gather_cost_s=short.gather_s - short.gather_hidden_s, reduce_window_s=ended - long.reduce_start_s,
+        kinds=out, bundles=numbers, fabric=links, senders=received, compute_s=compute,
+        gather_window_s=long.gather_hidden_s, gather_cost_s=short.gather_s - short.gather_hidden_s,
+        reduce_window_s=ended - long.reduce_start_s,
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from planner.step.step_costs import StepCosts, step_costs
 from planner.step.timeline.flows import COMPUTE, Pieces, Ran, Segment, run_flows
 from planner.step.timeline.link_traffic import LinkTraffic, link_traffic
 from planner.step.timeline.step import StepSimulation, simulate
-from planner.step.timeline.timeline import Timeline, durations
+from planner.step.timeline.timeline import Timeline
 
 MOST_OPERATIONS, MOST_PIECES = 100_000, 200_000
 
@@ -88,7 +88,8 @@ def share_links(setup: Setup, layouts: Layouts, slow_down: float = 0.0) -> Share
     rank, p = np.array([ranks[0] for ranks in pieces.ranks]), plain.pipe.p
     done = np.zeros(p)
     np.maximum.at(done, rank, ran.end_s)
-    done = done + simulate(setup, layouts).tied_s  # as the closed form has it: it shares nothing
+    # As the closed form has it: it shares nothing.
+    done = done + np.where(plain.tied_s > 0.0, step_costs(setup, layouts).traffic.tied_s, 0.0)
     ready = done if plain.schedule.unsynchronised_end else np.full(p, done.max())
     finish = ready + plain.update_end_s - plain.update_start_s
     begin = start[order.start[:-1]] - ran.end_s[gathered]
@@ -123,14 +124,12 @@ def _pieces(plain: StepSimulation, traffic: LinkTraffic) -> tuple[Pieces, Ints, 
     """
     order, out = plain.timeline.order, Pieces(traffic.bundles)
     ends = np.zeros((2, len(order)), dtype=np.int64)
-    k, loads = plain.pipe.k, plain.loads
-    lasts = durations(order, loads.forward_s / k, loads.input_grad_s / k, loads.weight_grad_s / k)
-    lasts = lasts - sum((x.of_operation for x in traffic.kinds.values()), np.zeros(len(order)))
+    lasts = traffic.compute_s.tolist()
     parts = {kind: x.of_operation.tolist() for kind, x in traffic.kinds.items()}
     # A layer's traffic comes after its compute, where that doesn't make too many pieces.
     mixed = [any(part[i] > 0.0 for kind, part in parts.items() if kind != "pipeline") for i in range(len(order))]
     most = max(MOST_PIECES // max(2 * sum(mixed), 1), 1)
-    times = np.where(mixed, np.clip(loads.layers[order.stage], 1, most), 1).tolist()
+    times = np.where(mixed, np.clip(plain.loads.layers[order.stage], 1, most), 1).tolist()
     before, rank = [[j for j in row if j >= 0] for row in dependencies(order).tolist()], order.rank.tolist()
     segments = [
         _of_pass(rank[i], traffic.senders[i], {kind: part[i] for kind, part in parts.items()}, lasts[i], times[i])
