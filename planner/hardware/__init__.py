@@ -10,6 +10,7 @@ from pathlib import Path
 
 from planner.base.errors import FileFormatError, InputError, UnknownNameError, shown
 from planner.base.files import is_path
+from planner.hardware.declared import OR_NEITHER
 from planner.hardware.framework import Framework, Unstated
 from planner.hardware.machines import Accelerator, Cluster, Efficiency, Link
 from planner.hardware.read import (
@@ -130,7 +131,7 @@ def changed_cluster(name: str, figures: Mapping[str, float], *, network: str | N
 
     Raises InputError if a figure is unknown or out of range; UnknownNameError and FileFormatError as `load_cluster`.
     """
-    cluster = load_cluster(name, network=network)
+    cluster, lonely = load_cluster(name, network=network), ""
     for figure, value in figures.items():
         among = isinstance(value, (int, float)) and not isinstance(value, bool)
         changes = nested([(figure, value)]) if among else {}
@@ -145,14 +146,21 @@ def changed_cluster(name: str, figures: Mapping[str, float], *, network: str | N
                 known = [f"framework.{key}" for key in framework_figures(cluster.framework)]
                 raise UnknownNameError("figure", figure, [*cluster_figures(name, network=network), *known]) from None
             fault = re.split("; |: (?=allowed)", str(error))[-1]
-        if fault:
-            raise InputError(f"figure {shown(figure)} is {shown(value)}; {fault}")
+        told = f"figure {shown(figure)} is {shown(value)}; {fault}"
+        if fault.endswith(OR_NEITHER):  # the figure that stands beside it may be given too
+            lonely = lonely or told
+        elif fault:
+            raise InputError(told)
     if not figures:
         return cluster
     said = ", ".join(f"{figure}={value:.12g}" for figure, value in figures.items())
     own = {key.removeprefix("framework."): x for key, x in figures.items() if key.startswith("framework.")}
     others = [(key, x) for key, x in figures.items() if not key.startswith("framework.")]
-    other = load_cluster(name, network=network, changes=nested(others))
+    try:
+        load_framework(cluster.framework, changes=nested(own.items()))
+        other = load_cluster(name, network=network, changes=nested(others))
+    except FileFormatError as error:
+        raise InputError(lonely or str(error)) from None
     return replace(other, name=f"{cluster.name}{WITH}{said}", framework_figures=own)
 
 

@@ -15,6 +15,8 @@ from planner.base.units import GBIT, GIB, GIGA, MIB, MICRO, TERA
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8", "nvfp4")
 FLASH = ("flash1", "flash2", "flash3")
+OR_NEITHER = ", or neither"
+"""How the fault ends of a figure whose neighbour is missing."""
 
 UNITS: Mapping[str, tuple[str, float]] = {
     "us": ("_s", MICRO), "gib": ("_bytes", GIB), "mib": ("_bytes", MIB), "tflops": ("_flops", TERA),

@@ -134,6 +134,11 @@ class Link:
         unit="us", needed=False, beside="small_fraction", kind="link")
     small_fraction: float | None = figure(1e-3, 1, "Share of bandwidth that the protocol for small messages reaches.",
         needed=False, beside="small_latency_us", kind="link")
+    sum_latency_s: float | None = figure(0, 1e5, "Launch of a sum by the switches (NVLS), where they make it.",
+        unit="us", needed=False, beside="sum_fraction")
+    sum_fraction: float | None = figure(
+        1e-3, 1, "Share of bandwidth at which switches sum what every accelerator sends and receives once.",
+        needed=False, beside="sum_latency_us")
     direct: bool = yes("Each two accelerators of a node have links of their own, all alike, and no switch: a group has "
         "those between its members only.", because="a switch, or a bus, joins them all")
     partial_fraction: float | None = figure(

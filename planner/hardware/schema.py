@@ -12,7 +12,7 @@ from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from planner.base.checks import CheckedTable, Schema, checked, kept, one_of, optional, refuse, table
-from planner.hardware.declared import Declared, declared, movable
+from planner.hardware.declared import OR_NEITHER, Declared, declared, movable
 
 OWN, UNSOURCED = "own-file", "a file of one's own, which names no source"
 
@@ -138,7 +138,7 @@ def _together(record: type) -> Any:
             if len(keys) > 1 and len(given) != 1:
                 raise refuse(f"exactly one of {' and '.join(keys)}")
             if d.beside and bool(given) != (file.get(d.beside, given) is not None):
-                raise refuse(f"both {keys[0]} and {d.beside}, or neither")
+                raise refuse(f"both {keys[0]} and {d.beside}{OR_NEITHER}")
             if d.beside and d.keys and (alone := _entries(file[name]) ^ _entries(file[d.beside])):
                 one = ", ".join(sorted(alone))
                 raise refuse(f"the same entries in {name} and {d.beside}; {one} stands in one of them")

@@ -96,16 +96,14 @@ def recommendation_record(found: Recommendation, cluster: Cluster) -> dict[str, 
     }
 
 
-# A link's protocol for small messages: most links have none measured, and the model then asks for none.
-_WHERE_KNOWN = frozenset({"own_file", "small_latency_s", "small_fraction"})
-
-
 def figure_sources(record: Any, prefix: str = "") -> list[tuple[str, str, str]]:
     """Dotted name as `--figure` takes it, value in its unit as text, and source (or nothing) of a cluster's figures."""
     rows: list[tuple[str, str, str]] = []
     for f in fields(record):
         value, declared = getattr(record, f.name), f.metadata.get("declared")
-        if f.name in ("sources", "room_bytes") or (f.name in _WHERE_KNOWN and value is None):
+        # Two figures that stand together, such as a protocol for small messages: asked for where both are known.
+        together = f.name == "own_file" or (declared and declared.beside)
+        if f.name in ("sources", "room_bytes") or (together and value is None):
             continue
         names = declared.names(f.name) if declared else {f.name: 1.0}
         key = next((name for name in names if name in record.sources), next(iter(names)))

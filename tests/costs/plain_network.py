@@ -75,6 +75,9 @@ class Ring:
         if link.small_fraction and self.nodes == 1:
             start = (link.small_latency_s or 0.0) + (self.local - 1) * link.ring_step_s
             self.small = (start, link.bandwidth_bytes_per_s * link.small_fraction)
+        self.sums = None
+        if link.sum_fraction and self.nodes == 1:
+            self.sums = (link.sum_latency_s or 0.0, link.bandwidth_bytes_per_s * link.sum_fraction)
         self.scatters = (wire if self.nodes > 1 else link).scatter_passes
 
     def one_pass(self, size: float, more_s: float, on_links: bool = False) -> float:
@@ -93,7 +96,8 @@ class Ring:
         return self.scatters * self.gather(size, on_links)
 
     def reduce(self, size: float, on_links: bool = False) -> float:
-        return 2.0 * self.one_pass(size, self.tree_s, on_links)
+        rings = 2.0 * self.one_pass(size, self.tree_s, on_links)
+        return min(rings, size / self.sums[1] + self.sums[0]) if self.sums else rings
 
     def sends(self, inside: float, outside: float) -> float:
         if self.ranks == 1:

@@ -4,11 +4,13 @@ nccl-tests on p5.48xlarge, algorithm bandwidth in GB/s (github.com/crazyguitar/a
 data/nccl_all_reduce.csv and nccl_alltoall.csv), from which the network's figures were taken: a rate and a start.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from planner.costs.network.collectives import all_reduce_s, all_to_all_s
 from planner.costs.network.groups import place
-from planner.hardware import load_cluster
+from planner.hardware import load_cluster, load_link
 
 MIB = 2.0**20
 SIZES = np.array([32, 128, 512, 2048, 8192]) * MIB
@@ -48,6 +50,32 @@ def test_sums_in_a_nodes_switches():
     assert np.max(np.abs(off[:4])) < 0.19
     assert np.all(np.diff(off) > 0)
     assert 0.2 < off[4] < off[-1] < 0.36
+
+
+def summing(ranks, sizes):
+    cluster = load_cluster("dgx-h100")
+    cluster = replace(cluster, node_link=load_link("nvlink-4-nvls"))
+    return all_reduce_s(place(cluster, np.full(len(sizes), ranks), np.ones(len(sizes), int), ranks), sizes)
+
+
+def test_sums_by_switches_as_such():
+    """The sizes between the two that its figures are of are within 6 %. At 16 MiB rings count as faster still."""
+    sizes = 16 * MIB * 2.0 ** np.arange(len(SUMMED))
+    off = summing(8, sizes) / (2 * 7 / 8 * sizes / (np.array(SUMMED) * 1e9)) - 1
+    assert np.max(np.abs(off[1:])) < 0.06
+    assert -0.15 < off[0] < 0
+
+
+def test_sums_by_switches_of_fewer_gpus():
+    """2 and 4 GiB among 5 to 8 H100 at 258 to 273 GB/s, not faster than rings among 2 and 4 (NCCL issue 1455)."""
+    sizes = np.array([2048.0, 4096.0]) * MIB
+    for ranks, gbyte_per_s in {5: 258, 6: 265, 7: 270, 8: 273}.items():
+        assert np.max(np.abs(summing(ranks, sizes) / (sizes / (gbyte_per_s * 1e9)) - 1)) < 0.05
+    plain = load_cluster("dgx-h100")
+    rings_s = all_reduce_s(place(plain, np.full(2, 2), np.ones(2, int)), sizes)
+    np.testing.assert_array_equal(summing(2, sizes), rings_s)
+    measured_s = 2 * 3 / 4 * sizes / 370e9
+    assert np.all((summing(4, sizes) / measured_s > 0.9) & (summing(4, sizes) < measured_s))
 
 
 def test_all_to_alls():

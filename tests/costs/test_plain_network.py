@@ -40,15 +40,16 @@ CHIP = replace(ACCELERATOR, efficiency=replace(IDEAL, kernel_latency_s=0.3), mem
 
 
 def drawn_cluster(rng):
-    """Links of odd rates, at times with two host bridges or no switch, a protocol for small messages, slow scatters."""
+    """Links of odd rates, at times with host bridges, no switch or one that sums, small messages, slow scatters."""
 
     def link(of, **more):
         rates = {"bandwidth_bytes_per_s": 20 * rng.random() + 1, "fraction": rng.uniform(0.3, 0.9)}
         rates |= {"send_fraction": rng.uniform(0.2, 0.8), "latency_s": rng.random(), "ring_step_s": rng.random() / 9}
         return replace(of, **rates, scatter_passes=rng.choice([1.0, 2.0]), **more)
 
-    small, direct = rng.random() < 0.5, bool(rng.random() < 0.3)
+    small, direct, sums = rng.random() < 0.5, bool(rng.random() < 0.3), rng.random() < 0.3
     node = link(CLUSTER.node_link, small_latency_s=0.1 if small else None, small_fraction=0.15 if small else None,
+                sum_latency_s=0.2 if sums else None, sum_fraction=0.5 if sums else None,
                 bridge_fraction=None if direct else rng.choice([None, 0.4]), bridge_flows=rng.choice([0.0, 0.7]),
                 direct=direct, partial_fraction=rng.choice([None, 0.1]))  # fmt: skip
     size, nics = rng.choice([(4, 2), (8, 8), (8, 1), (6, 3)])

@@ -76,6 +76,20 @@ def test_small_messages_start_sooner_and_travel_slower_inside_a_node():
     assert first(all_gather_s(alone, 1.0)) == 0
 
 
+def test_switches_of_a_node_sum_what_each_sends_once():
+    """3 s and 24 B at 4 B/s, where rings take 2 x (4 + 18 / 5) s; rings where those are sooner, and between nodes."""
+    summing = replace(CLUSTER, node_link=replace(CLUSTER.node_link, sum_latency_s=3.0, sum_fraction=0.4))
+    inside, across, plain = (
+        place(c, np.array([n]), np.array([1])) for c, n in ((summing, 4), (summing, 8), (CLUSTER, 8))
+    )
+    assert first(all_reduce_s(inside, 24.0)) == 3 + 24 / 4
+    assert first(all_gather_s(inside, 24.0)) == 4 + 18 / 5
+    assert first(all_reduce_s(across, 24.0)) == first(all_reduce_s(plain, 24.0))
+    slow = replace(summing, node_link=replace(summing.node_link, sum_latency_s=10.0))
+    assert first(all_reduce_s(place(slow, np.array([4]), np.array([1])), 24.0)) == 2 * (4 + 18 / 5)
+    assert first(all_reduce_s(place(summing, np.array([1]), np.array([1])), 24.0)) == 0
+
+
 def test_all_to_all_takes_the_slower_of_node_and_network():
     """Sends of 2 B/s in a node, and 0.375 B/s per rank between nodes: half of two NICs' 3 B/s, four ranks' share."""
     across = place(CLUSTER, np.array([8]), np.array([1]))

@@ -268,6 +268,18 @@ def test_a_framework_s_figure_is_taken_with_the_cluster_s_and_by_a_plan_of_it(tm
         changed_cluster("dgx-h100", {"framework.zzz": 1.0})
 
 
+def test_figures_that_stand_beside_each_other_are_given_together():
+    both = {"node_link.sum_fraction": 0.6, "node_link.sum_latency_us": 63.0}
+    link = changed_cluster("dgx-h100", both).node_link
+    assert (link.sum_fraction, link.sum_latency_s) == (0.6, pytest.approx(63e-6))
+    assert load_link("nvlink-4-nvls").sum_fraction == 0.6
+    for figure, value in both.items():
+        with pytest.raises(InputError, match=rf"'{figure}' is {value}; allowed: both sum_\w+ and sum_\w+, or neither"):
+            changed_cluster("dgx-h100", {figure: value})
+    with pytest.raises(InputError, match=r"'node_link.sum_latency_us' is -1.0; allowed: a value from 0"):
+        changed_cluster("dgx-h100", both | {"node_link.sum_latency_us": -1.0})
+
+
 @pytest.mark.parametrize(("name", "gpu_kw"), [("gb200-nvl72", 1.2), ("gb300-nvl72", 1.4)])
 def test_a_rack_draws_132_kw_of_its_own_and_not_a_dgx_h100s_share(name, gpu_kw):
     cluster = load_cluster(name)

@@ -29,8 +29,11 @@ def reduce_scatter_s(group: Group, size_bytes: Any) -> Array:
 
 
 def all_reduce_s(group: Group, size_bytes: Any) -> Array:
-    """Seconds to sum `size_bytes` over the group: a reduce-scatter and an all-gather."""
-    return 2.0 * _pass_s(group, size_bytes, group.tree_latency_s)
+    """Seconds to sum `size_bytes` over the group: a reduce-scatter and an all-gather, or one pass by the switches."""
+    rings_s = 2.0 * _pass_s(group, size_bytes, group.tree_latency_s)
+    if np.isinf(group.sum_latency_s).all():
+        return rings_s
+    return np.asarray(np.minimum(rings_s, size_bytes / group.sum_bytes_per_s + group.sum_latency_s))
 
 
 def _pass_s(group: Group, size_bytes: Any, other_nodes_s: Any) -> Array:

@@ -32,7 +32,8 @@ class Group:
     neighbour in a ring; latency_s: start-up of one pass inside a node, 0 of a rank alone; tree_latency_s,
     ring_latency_s: what the other nodes add to it, of a tree over nodes and of a ring through all ranks;
     small_latency_s, small_bytes_per_s: a pass's start-up and rate by the protocol for small messages, both infinite
-    where there is none; scatter_passes: of a reduce-scatter.
+    where there is none; sum_latency_s, sum_bytes_per_s: the same of an all-reduce by a node's switches (NVLS);
+    scatter_passes: of a reduce-scatter.
     """
 
     ranks: Array
@@ -48,6 +49,8 @@ class Group:
     ring_latency_s: Array
     small_latency_s: Array
     small_bytes_per_s: Array
+    sum_latency_s: Array
+    sum_bytes_per_s: Array
     scatter_passes: Any = 1.0
 
     @cached_property
@@ -80,7 +83,7 @@ def place(cluster: Cluster, ranks: Any, stride: Any, node_size: Any = None, job:
     leaves, reaches = _pod_shares(cluster, cluster.pod_nodes * each, job, ranks, stride, local)
     steps = (local - 1.0) * link.ring_step_s
     through = steps + network.ring_step_s
-    small = (nodes == 1) & bool(link.small_fraction)
+    small, sums = ((nodes == 1) & bool(share) for share in (link.small_fraction, link.sum_fraction))
     return Group(
         ranks=ranks,
         local=local,
@@ -95,6 +98,8 @@ def place(cluster: Cluster, ranks: Any, stride: Any, node_size: Any = None, job:
         ring_latency_s=(nodes - 1.0) * through,
         small_latency_s=np.where(small, (link.small_latency_s or 0.0) + steps, np.inf),
         small_bytes_per_s=np.where(small, link.bandwidth_bytes_per_s * (link.small_fraction or 0.0), np.inf),
+        sum_latency_s=np.where(sums, link.sum_latency_s or 0.0, np.inf),
+        sum_bytes_per_s=np.where(sums, link.bandwidth_bytes_per_s * (link.sum_fraction or 0.0), np.inf),
         scatter_passes=np.where(nodes > 1, network.scatter_passes, link.scatter_passes),
     )
 
