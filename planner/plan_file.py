@@ -12,6 +12,7 @@ from typing import Any
 
 from planner.base.errors import FileFormatError, InputError, one_line, shown
 from planner.base.files import is_path, read_json
+from planner.base.units import parse_number
 from planner.choices.choice import LARGEST
 from planner.choices.table import CHOICES
 from planner.hardware import Cluster, changed_cluster, framework_on, load_cluster, profile_names
@@ -212,7 +213,8 @@ def _name(record: dict[str, Any], key: str, path: Path) -> str:
 def _figures(text: str, path: Path) -> dict[str, float]:
     """The figures that a cluster's name says it has in place of its profile's."""
     try:
-        return {name.strip(): float(value) for name, _, value in (word.partition("=") for word in text.split(","))}
+        words = (word.partition("=") for word in text.split(","))
+        return {name.strip(): parse_number(value, float) for name, _, value in words}
     except ValueError:
         raise FileFormatError(f"{path}: field cluster says figures {shown(text)}; allowed: name=number,...") from None
 

@@ -13,7 +13,7 @@ from planner.api.answer import Answer
 from planner.base.arrays import Array
 from planner.base.errors import FileFormatError, InputError, shown
 from planner.base.files import read_csv, read_text
-from planner.base.units import GBIT
+from planner.base.units import GBIT, parse_number
 from planner.costs.placement import node_ranks
 from planner.report.plain_table import plain_table, stacked
 from planner.report.records import question_record
@@ -40,7 +40,7 @@ def read_bandwidths(path: Path) -> Array:
             raise FileFormatError(f"{path}: row {i + 1} has {len(row)} values; allowed: {len(rows)}, one for each row")
         for k, text in enumerate(row):
             with suppress(ValueError):
-                out[i, k] = 1.0 if i == k else float(text)
+                out[i, k] = 1.0 if i == k else parse_number(text, float)
             if not LEAST <= out[i, k] <= MOST:
                 allowed = f"allowed: a number of Gb/s, {LEAST:g} to {MOST:,.0f}"
                 raise FileFormatError(f"{path}: row {i + 1}, column {k + 1} is {shown(text)}; {allowed}")

@@ -16,7 +16,7 @@ from planner.api.frameworks import layout_under
 from planner.api.inputs import ClusterLike, LayoutChoices, ModelLike, setup_of
 from planner.base.errors import InputError, shown
 from planner.base.files import given_path, write_text
-from planner.base.units import GIB
+from planner.base.units import GIB, parse_number
 from planner.choices.choice import parsed
 from planner.exporters.perfetto import step_trace
 from planner.hardware import Cluster
@@ -165,7 +165,7 @@ def beside(cluster: Cluster, background: str) -> Cluster:
     parts = [part.split("=", 1) if "=" in part else ["flows", part] for part in background.split(",")]
     known = {"flows": "neighbour_flows", "gbit_per_s": "neighbour_bandwidth_bytes_per_s"}
     allowed = "a number of flows, such as 16, or flows=16,gbit_per_s=200"
-    figures = parsed("--background", background, lambda _: {key: float(text) for key, text in parts}, allowed)
+    figures = parsed("--background", background, lambda _: {k: parse_number(text, float) for k, text in parts}, allowed)
     if "flows" not in figures or figures.keys() - known or len(figures) < len(parts):
         raise InputError(f"--background is {shown(background)}; allowed: {allowed}")
     for key, value in figures.items():

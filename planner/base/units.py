@@ -1,4 +1,6 @@
-"""SI constants and formatting for people. Inside the package everything is seconds, bytes, FLOP, bytes/s."""
+"""SI constants, and numbers from and for people. Inside the package everything is seconds, bytes, FLOP, bytes/s."""
+
+from typing import TypeVar
 
 KIB = 1024.0
 MIB = 1024.0**2
@@ -18,6 +20,19 @@ KWH = 3.6e6  # joules
 COUNTS = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 
 
+N = TypeVar("N", int, float)
+
+
+def parse_number(text: str, kind: type[N]) -> N:
+    """A number in a text, ``parse_number("64", int) == 64``; Python alone reads "6_4" so too.
+
+    Raises ValueError if it is none.
+    """
+    if "_" in text:
+        raise ValueError(text)
+    return kind(text)
+
+
 def parse_count(text: str) -> float:
     """A number as people write it: ``parse_count("15T") == parse_count("15e12")``; K, M and B likewise.
 
@@ -26,7 +41,7 @@ def parse_count(text: str) -> float:
     number, unit = text.strip(), 1.0
     if number[-1:].lower() in COUNTS:
         number, unit = number[:-1], COUNTS[number[-1].lower()]
-    return float(number) * unit
+    return parse_number(number, float) * unit
 
 
 def parse_length(text: str) -> int:
@@ -36,7 +51,7 @@ def parse_length(text: str) -> int:
     """
     word = text.strip()
     thousands = {"k": 1024, "m": 1024**2}.get(word[-1:].lower())
-    return int(word) if thousands is None else int(word[:-1]) * thousands
+    return parse_number(word if thousands is None else word[:-1], int) * (thousands or 1)
 
 
 def counted(number: int, thing: str) -> str:

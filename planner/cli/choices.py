@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from planner.base.errors import InputError
+from planner.base.units import parse_number
 from planner.choices.choice import Choice, number, parsed
 from planner.choices.enumerations import names
 from planner.choices.table import CHOICES, DEGREES, NUMERICS, SETTLED, SHARED
@@ -93,7 +94,7 @@ def _care() -> list[inspect.Parameter]:
 def gib(name: str, text: str) -> float:
     """A size in GiB: 8GiB or 8. Raises InputError if the text is no such size."""
     size = text.strip().lower().removesuffix("gib")
-    return parsed(name, text, lambda _: float(size), "a number of GiB, such as 8GiB")
+    return parsed(name, text, lambda _: parse_number(size, float), "a number of GiB, such as 8GiB")
 
 
 def _with_options(command: Command, options: list[inspect.Parameter]) -> Command:

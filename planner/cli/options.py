@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from planner.base.errors import InputError
-from planner.base.units import counted, parse_count
+from planner.base.units import counted, parse_count, parse_number
 from planner.choices.choice import length, parsed, tokens, whole
 from planner.cli import completion as complete
 from planner.cli.notes import note
@@ -207,7 +207,7 @@ def figures(given: list[str] | None) -> dict[str, float]:
     names = [text.partition("=")[0].strip() for text in given or []]
 
     def number(text: str) -> float:
-        return parsed("--figure", text, lambda _: float(text.partition("=")[2]), allowed)
+        return parsed("--figure", text, lambda _: parse_number(text.partition("=")[2], float), allowed)
 
     for name in names:
         if names.count(name) > 1:

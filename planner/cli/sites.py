@@ -4,6 +4,7 @@ import re
 from typing import Annotated, Any
 
 from planner.base.errors import InputError, shown
+from planner.base.units import parse_number
 from planner.choices.choice import parsed
 from planner.cli import assumed as a
 from planner.cli import options as o
@@ -65,7 +66,7 @@ def command(
     gpus = _gpus(sites)
     batch = size.sequences(setup.model.seq_len, sum(gpus), least_batch(gpus))
     allowed = "Gb/s, one for all sites or one per site, as 10,1"
-    rates = parsed("--gbit", gbit, lambda text: tuple(float(part) for part in text.split(",")), allowed)
+    rates = parsed("--gbit", gbit, lambda text: tuple(parse_number(part, float) for part in text.split(",")), allowed)
     with o.working("searching every way to divide the training"):
         answer = training_on_sites(
             setup, aim.goal(setup.model), given, sites=gpus, gbit=rates, latency_ms=latency_ms,

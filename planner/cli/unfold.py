@@ -53,6 +53,9 @@ def _let_pass(option: Any, kind: Any = None, declared: Any = None) -> None:
             return [plain(one) for one in value]
         if declared.parser or isinstance(value, kind):
             return declared.parser(value) if declared.parser else value
+        if kind in (int, float) and "_" in value:  # which int() and float() skip
+            allowed = "a whole number" if kind is int else "a number"
+            raise InputError(f"{option.opts[0]} is {shown(value)}; allowed: {allowed}")
         if kind is Path and (os.access(value, os.R_OK) or not os.access(value, os.F_OK)):
             return Path(value)
         if kind is not int or (declared.min, declared.max) != (None, None) or not fullmatch("[0-9]{1,9}", value):

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from planner.base.errors import InputError, shown
+from planner.base.units import parse_number
 from planner.choices.choice import Choice, length, parsed, tokens
 from planner.choices.enumerations import Attention, Precision, names
 from planner.choices.table import CHOICES, SETTLED, SHARED
@@ -55,7 +56,7 @@ class Field:
 
 def decimal(name: str, text: str) -> float:
     """A number. Raises InputError if the text is none; the message names the field."""
-    return parsed(name, text, float, "a number")
+    return parsed(name, text, partial(parse_number, kind=float), "a number")
 
 
 def _on(text: str) -> bool:
@@ -71,7 +72,8 @@ def batch_of(said: Mapping[str, str], seq_len: int, gpus: int) -> Any:
     """
     if said.get("batch_in") == TOKENS:
         return batch_of_tokens("batch", tokens("batch", said["batch"]), seq_len, gpus)
-    return parsed("batch", said["batch"], int, "sequences, such as 1024; 4M is a batch in tokens")
+    number = partial(parse_number, kind=int)
+    return parsed("batch", said["batch"], number, "sequences, such as 1024; 4M is a batch in tokens")
 
 
 ASK, OWN = "The question", "Network, tokens, a model of your own"

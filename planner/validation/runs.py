@@ -12,6 +12,7 @@ from typing import Any
 
 from planner.base.errors import FileFormatError, InputError, shown
 from planner.base.files import is_path, read_text, read_toml, shipped_folder
+from planner.base.units import parse_number
 
 TEXT = (
     "source", "run", "model", "family", "cluster", "precision", "schedule", "recompute", "attention",
@@ -79,7 +80,7 @@ def _value(column: str, text: str) -> tuple[Any, str]:
     whole, least = column in WHOLE + OPTIONAL_WHOLE, "from 0" if column in FROM_ZERO else "above 0"
     allowed = f"{'a whole number' if whole else 'a number'} {least}"
     try:
-        value = float(text)
+        value = parse_number(text, float)
     except ValueError:
         return None, allowed
     fits = 0 <= value < math.inf and (value > 0 or column in FROM_ZERO)

@@ -149,6 +149,13 @@ SHARE = ("--offload-fraction", "0.5")
         ((*NETWORK, "--headroom", ""), "--headroom is ''; allowed: a number of GiB, such as 8GiB"),
         ((*NETWORK, "--max-memory", "8GB"), "--max-memory is '8GB'; allowed: a number of GiB, such as 8GiB"),
         (("clusters", "2"), "unknown cluster '2'; nearest: "),
+        (("recommend", "gpt2", "h100", "--gpus", "6_4"), "--gpus is '6_4'; allowed: a whole number"),
+        (("estimate", "gpt2", "h100", "--dp", "1_6"), "--dp is '1_6'; allowed: a whole number"),
+        ((*NETWORK, "--fit-chance", "0.9_0"), "--fit-chance is '0.9_0'; allowed: a number"),
+        ((*NETWORK, "--max-memory", "7_0"), "--max-memory is '7_0'; allowed: a number of GiB"),
+        ((*NETWORK, "--batch-tokens", "1_0M"), "--batch-tokens is '1_0M'; allowed: a number of tokens"),
+        ((*NETWORK, "--seq-len", "1_0k"), "--seq-len is '1_0k'; allowed: a whole number of tokens"),
+        ((*NETWORK, "--figure", "accelerator.memory_gib=6_0"), "--figure is 'accelerator.memory_gib=6_0'; allowed: "),
     ],
 )
 def test_what_is_said_names_the_option(words, said):
