@@ -51,10 +51,9 @@ def command(
 
     Or: planner estimate --megatron-args @launch.sh --cluster selene --gpus 512
     """
-    from planner.base.files import check_writable, write_text
+    from planner.base.files import write_text
 
-    if save is not None:
-        check_writable(save)
+    o.check_files({"--save": (save, ".json", "")})
     if vocab is not None and megatron_args is None:
         raise InputError("--vocab is for an existing run, with --megatron-args")
     files = {"--megatron-args": megatron_args, "--deepspeed": deepspeed, "--torchtitan": torchtitan}

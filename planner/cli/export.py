@@ -45,14 +45,12 @@ def command(
 
     Example: planner export plan.json --to megatron -o launch.sh
     """
-    from planner.base.files import check_writable
     from planner.cli.options import profile_of
     from planner.exporters.plan_export import get_target
     from planner.plan_file import read_plan
 
     target, profile = get_target(to), profile_of(framework)
-    if output is not None:
-        check_writable(output)
+    _check_file("--output", output, target)
     saved = read_plan(plan, number=number, cluster=cluster, network=network, framework=profile)
     write(saved, target, output, base, own=profile is None)
 
@@ -81,7 +79,6 @@ def targets_and_files(exports: list[str]) -> list[tuple[Target, Path]]:
     if not exports:
         return []
     from planner.base.errors import InputError
-    from planner.base.files import check_writable
     from planner.exporters.plan_export import get_target
 
     out = []
@@ -89,9 +86,18 @@ def targets_and_files(exports: list[str]) -> list[tuple[Target, Path]]:
         name, equals, file = text.partition("=")
         if not equals or not file:
             raise InputError(f"--export is {text!r}; allowed: a framework and a file, such as megatron=launch.sh")
-        check_writable(Path(file))
         out.append((get_target(name), Path(file)))
+        _check_file("--export", out[-1][1], out[-1][0])
     return out
+
+
+def _check_file(option: str, file: Path | None, target: Target) -> None:
+    """Raises as `check_files`: a file that ends as another framework's, such as .json for a script, is refused."""
+    from planner.cli.options import check_files
+    from planner.exporters.plan_export import TARGETS
+
+    another = file is not None and file.suffix in {t.suffix for t in TARGETS.values()} - {target.suffix}
+    check_files({option: (file, target.suffix, "" if file is None or another else file.suffix)})
 
 
 def check_base(base: str | None, frameworks: list[str]) -> None:

@@ -54,6 +54,7 @@ def command(
     files = {"--plan": plan, "--megatron-args": megatron_args, "--deepspeed": deepspeed, "--torchtitan": torchtitan}
     beside = {"--framework": framework, "--gpus": gpus, "--vocab": vocab, "--model": model, "--recompute": recompute}
     asked = any(value is not None for value in (row, cluster, *beside.values()))
+    o.check_files({"--row": (row, ".csv", "")})
     run = _run_of(files, beside, cluster, asked)
     with o.working("reading logs"):
         answer = observe(logs, run)

@@ -143,13 +143,11 @@ class PlanOutput(Output):
     why: Annotated[list[str] | None, asks("--why", "Why not such a layout: tp=8,pp=1.")] = None
 
     def __post_init__(self) -> None:
-        """Raises as `Output`, and as `check_writable` and `parse_wanted`."""
-        from planner.base.files import check_writable
+        """Raises as `Output`, and as `parse_wanted`."""
         from planner.search.why import parse_wanted
 
         super().__post_init__()
-        if self.save is not None:
-            check_writable(self.save)
+        check_files({"--save": (self.save, ".json", "")})
         for wanted in self.why or []:
             parse_wanted(wanted)
 
@@ -271,17 +269,19 @@ def _warn_of_config(name: str, model: Any, seq_len: int | None) -> None:
         note(f"{name}: its language model alone is counted, without the vision encoder")
 
 
-def check_files(files: Mapping[str, tuple[Path | None, str]]) -> None:
-    """Asks before long work whether files can be written: each option's path, where one is given, and its suffix.
+def check_files(files: Mapping[str, tuple[Path | None, *tuple[str, ...]]]) -> None:
+    """Asks before long work whether files can be written: each option's path, where one is given, and its suffixes.
+
+    A suffix "" allows a path without one, such as /dev/stdout.
 
     Raises InputError if a path ends otherwise, OutputError if its folder does not exist, or can't be written.
     """
     from planner.base.files import check_writable
 
-    for option, (path, suffix) in files.items():
+    for option, (path, *suffixes) in files.items():
         if path is not None:
-            if path.suffix != suffix:
-                raise InputError(f"{option} is {path}; allowed: a path that ends in {suffix}")
+            if path.suffix not in suffixes:
+                raise InputError(f"{option} is {path}; allowed: a path that ends in {suffixes[0]}")
             check_writable(path)
 
 

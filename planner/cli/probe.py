@@ -24,14 +24,14 @@ def command(
     Then: planner calibrate --probe probe.json --cluster dgx-h100 --profile mine
     """
     from planner.base.errors import InputError, shown
-    from planner.base.files import check_writable, write_text
+    from planner.base.files import write_text
     from planner.calibration.probe_file import probe_script
 
     if output is not None and run is None:
         raise InputError(f"--output is {output}; allowed: with --run")
     if write is not None or run is None:
         write = write or Path("probe.py")
-        check_writable(write)
+        o.check_files({"--write": (write, ".py", "")})
         write_text(write, probe_script())
         o.print_view(f"{shown(str(write))}: run it with python, or with torchrun on a node; it writes probe.json")
     if run is not None:
@@ -46,12 +46,11 @@ def _run(processes: int, output: Path) -> None:
     from importlib.util import find_spec
 
     from planner.base.errors import InputError
-    from planner.base.files import check_writable
 
     if find_spec("torch") is None:
         allowed = "a Python with torch, or planner probe --write probe.py, run where torch is"
         raise InputError(f"--run: torch is missing in {sys.executable}; allowed: {allowed}")
-    check_writable(output)
+    o.check_files({"--output": (output, ".json", "")})
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)] if processes > 1 else []
     with as_file(files("planner.calibration") / "probe_script.py") as script:
         command = [sys.executable, *launcher, str(script), "--output", str(output)]

@@ -54,6 +54,7 @@ def command(
         name, pp=pp, micro_batches=micro_batches, virtual_stages=virtual_stages, slices=slices, steps=steps,
         forward=forward, input_grad=input_grad, weight_grad=weight_grad, transfer=transfer,
     )  # fmt: skip
+    o.check_files({"--csv": (csv, ".csv", "")})
     if csv is not None:
         answer.to_csv(csv)
     out.draw(answer)

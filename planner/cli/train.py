@@ -15,6 +15,7 @@ from planner.choices.choice import real
 from planner.choices.table import CHOICES
 from planner.cli import completion as complete
 from planner.cli.choices import replaces
+from planner.cli.options import check_files
 from planner.cli.process import keep_freed_memory, share_processors, started_by_mpirun
 from planner.cli.train_outcome import finish
 from planner.cli.train_plan import Choices, check_layers, make_training, read_plan
@@ -73,8 +74,7 @@ def command(
     def prepare() -> Training:
         for option, value in (("--learning-rate", learning_rate), ("--clip", choices.clip)):
             real(option, value or 0.0, least=0.0, most=1e30)  # nan and infinity pass the option parser's range
-        if trace is not None:
-            check_writable(trace)
+        check_files({"--trace": (trace, ".json", "")})
         if checkpoint is not None:
             folders = (checkpoint.absolute(), *checkpoint.absolute().parents)
             check_writable(next(folder for folder in folders if folder.exists()) / "latest.json")

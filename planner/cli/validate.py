@@ -32,11 +32,10 @@ def command(
     Example: planner validate measured_runs/hagemann_llama_a100.csv --predictions out.csv
     """
     from planner.api.validated import validate
-    from planner.base.files import check_writable, write_text
+    from planner.base.files import write_text
     from planner.validation.score import predictions_csv
 
-    if predictions is not None:
-        check_writable(predictions)
+    o.check_files({"--predictions": (predictions, ".csv", "")})
     with o.working("predicting measured runs"):
         answer = validate(files or (), profiles=profiles, anchor=anchor)
     if predictions is not None:

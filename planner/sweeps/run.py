@@ -55,6 +55,8 @@ def run_sweep(
     OutputError if a path can't be written, ExecutionError if no worker can answer.
     """
     pyarrow = need_pyarrow()
+    if output.suffix != ".parquet":
+        raise InputError(f"output is {output}; allowed: a path that ends in .parquet")
     check_writable(output)
     all_of_it = sweep.file.model_dump_json() + "".join(repr(x) for x in sweep.everything())
     mine = {"sweep": hashlib.sha256(all_of_it.encode()).hexdigest(), "versions": versions() | {"pyarrow": pyarrow}}

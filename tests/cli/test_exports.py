@@ -74,7 +74,7 @@ def test_recommend_writes_several_at_once(tmp_path):
 
 @pytest.mark.parametrize("framework", ["megatron", "nemo", "deepspeed", "torchtitan"])
 def test_what_is_searched_for_a_framework_keeps_its_schedule(framework, tmp_path):
-    file = tmp_path / "x.py"
+    file = tmp_path / "x"
     done = planner(*ASK, "--pp", "4", "--framework", framework, "--export", f"{framework}={file}")
     assert done.returncode == 0, done.stderr
     assert "schedule" not in done.stderr
@@ -87,6 +87,7 @@ def test_what_is_searched_for_a_framework_keeps_its_schedule(framework, tmp_path
         (["--to", "deepspeeed"], "nearest: deepspeed"),
         (["--to", "accelerate"], "pp 4: Accelerate has no pipeline; recommend with --framework accelerate"),
         (["--to", "megatron", "-o", "/nowhere/x.sh"], "no folder /nowhere"),
+        (["--to", "megatron", "-o", "x.json"], "--output is x.json; allowed: a path that ends in .sh"),
         (["--to", "megatron", "--number", "99"], "--number is 99; allowed: 1 to "),
         (["--to", "torchtitan", "-o", "x.py", "--base", "import os"], "--base is 'import os'"),
         (["--to", "megatron", "--cluster", "dgx"], "unknown cluster"),

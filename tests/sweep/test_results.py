@@ -173,12 +173,14 @@ def test_the_commands_print_and_draw(file, tmp_path):
         (["heatmap", "FILE", "--x", "gpus", "--y", "cluster"], "needs --svg, --png or --html"),
         (["heatmap", "FILE", "--x", "gpus", "--y", "cluster", "--svg", "a.png"], "ends in .svg"),
         (["pareto", "nothing.parquet"], "nothing.parquet: can't be read"),
+        (["sweep", "SWEEP", "-o", "r.csv"], "-o is r.csv; allowed: a path that ends in .parquet"),
         (["sweep", "nothing.toml", "-o", "out.parquet"], "nothing.toml: can't be read"),
         (["sweep", "nothing.toml", "-o", "out.parquet", "--workers", "0"], "--workers is 0"),
     ],
 )
 def test_bad_commands_are_one_line_and_exit_code_2(file, args, said):
-    done = planner(*(str(file) if a == "FILE" else a for a in args))
+    own = {"FILE": str(file), "SWEEP": str(file.with_name("sweep.toml"))}
+    done = planner(*(own.get(a, a) for a in args))
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.strip().splitlines()) == 1
     assert said in done.stderr
