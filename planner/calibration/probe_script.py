@@ -12,6 +12,7 @@ from it, relative. All ranks measure at the same time, as they train at the same
 import argparse
 import itertools
 import json
+import math
 import os
 import platform
 import statistics
@@ -76,7 +77,7 @@ def timed(work, seconds, together=False):
 
 def many(dtype, *shape):
     """Tensors of a shape in turn: in training none is in the cache when its turn comes."""
-    n = max(1, CACHE // (dtype.itemsize * shape[0] * shape[1]))
+    n = max(1, CACHE // (dtype.itemsize * math.prod(shape)))
     return itertools.cycle(torch.randn(n, *shape, device=DEVICE).to(dtype).unbind())
 
 
@@ -285,21 +286,20 @@ def collectives(seconds):
     """All ranks at once. bytes: of the whole tensor, before or after, whichever is larger; a send's its own."""
     for size in BYTES if WORLD > 1 else ():
         n = max(size // 4 // WORLD, 1) * WORLD
-        whole, other = torch.zeros(n, device=DEVICE), torch.zeros(n, device=DEVICE)
-        part = torch.zeros(n // WORLD, device=DEVICE)
+        wholes, others, parts = (many(torch.float32, of) for of in (n, n, n // WORLD))
         peer = RANK ^ 1
 
         def send():
             if peer < WORLD:
                 first, second = (dist.send, dist.recv) if peer > RANK else (dist.recv, dist.send)
-                first(whole, peer)
-                second(other, peer)
+                first(next(wholes), peer)
+                second(next(others), peer)
 
         works = {
-            "all_reduce": lambda: dist.all_reduce(whole),
-            "all_gather": lambda: dist.all_gather_into_tensor(whole, part),
-            "reduce_scatter": lambda: dist.reduce_scatter_tensor(part, whole),
-            "all_to_all": lambda: dist.all_to_all_single(other, whole),
+            "all_reduce": lambda: dist.all_reduce(next(wholes)),
+            "all_gather": lambda: dist.all_gather_into_tensor(next(wholes), next(parts)),
+            "reduce_scatter": lambda: dist.reduce_scatter_tensor(next(parts), next(wholes)),
+            "all_to_all": lambda: dist.all_to_all_single(next(others), next(wholes)),
             "send and back": send,
         }
         for kind, work in works.items():
@@ -318,9 +318,9 @@ def groups(seconds):
             starts = [first + i for first in range(0, WORLD, block) for i in range(stride)]
             mine = dist.new_subgroups_by_enumeration([list(range(a, a + block, stride)) for a in starts])[0]
             for size in BYTES[-3:-1]:
-                whole = torch.zeros(size // 4, device=DEVICE)
+                wholes = many(torch.float32, size // 4)
                 row = {"kind": "all_reduce", "bytes": size, "ranks": members, "stride": stride, "local": LOCAL_WORLD}
-                yield row | timed(lambda: dist.all_reduce(whole, group=mine), seconds, together=True)
+                yield row | timed(lambda: dist.all_reduce(next(wholes), group=mine), seconds, together=True)
 
 
 def overlap(seconds):
@@ -329,14 +329,14 @@ def overlap(seconds):
         return
     width = WIDTHS[-2]
     x = torch.randn(ROWS[-1], width, device=DEVICE)
-    w, whole = torch.randn(width, width, device=DEVICE), torch.zeros(BYTES[-2] // 4, device=DEVICE)
+    w, wholes = torch.randn(width, width, device=DEVICE), many(torch.float32, BYTES[-2] // 4)
 
     def both():
-        pending = dist.all_reduce(whole, async_op=True)
+        pending = dist.all_reduce(next(wholes), async_op=True)
         x @ w
         pending.wait()
 
-    works = {"product": lambda: x @ w, "all_reduce": lambda: dist.all_reduce(whole), "both": both}
+    works = {"product": lambda: x @ w, "all_reduce": lambda: dist.all_reduce(next(wholes)), "both": both}
     for kind, work in works.items():
         yield {"kind": kind} | timed(work, seconds, together=True)
 
