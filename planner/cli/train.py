@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -18,7 +19,7 @@ from planner.cli.choices import replaces
 from planner.cli.options import check_files
 from planner.cli.process import keep_freed_memory, share_processors, started_by_mpirun
 from planner.cli.train_outcome import finish
-from planner.cli.train_plan import Choices, check_layers, make_training, read_plan
+from planner.cli.train_plan import Choices, check_layers, left_out, make_training, read_plan
 from planner.cli.unfold import unfolded
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def command(
             checkpoint=checkpoint, checkpoint_every=checkpoint_every, noise_every=10 if noise_scale else 0,
         )  # fmt: skip
         check_layers(training.task, row, given)
-        return training
+        return training if plan is None else replace(training, left_out=left_out(row, training, choices.precision))
 
     _run(engine, device, choices.precision, prepare, trace, json)
 
@@ -180,6 +181,8 @@ def _reporter(training: Training, quiet: bool) -> Any:
             left = training.steps - progress.step
             how_long = f"; about {format_seconds(progress.time_s * left)} to step {training.steps:,} (--scale, --steps)"
             print(f"{size}{how_long if left else ''}", file=sys.stderr)
+            if training.left_out:
+                print(f"not run of the plan: {', '.join(training.left_out)}", file=sys.stderr)
             begun = True
         last = progress.step == training.steps
         if terminal or last or progress.step % max(training.steps // 10, 1) == 0:

@@ -56,6 +56,7 @@ def _record(training: Training, measured: Measured, engine: str) -> dict[str, An
         "pass_s": _mean_pass_s(measured), "passes_held": [int(x) for x in _of_pipeline(training, measured.peak_passes)],
         "peak_activation_bytes": [int(x) for x in measured.peak_bytes],
         "sent_bytes": measured.sent_bytes,
+        "left_out": list(training.left_out),
         "noise_scale_sequences": None if nothing else measured.noise.sequences,
         "noise_scale_standard_error": None if nothing else measured.noise.standard_error,
         "noise_scale_unknown_because": nothing if training.noise_every and nothing else None,

@@ -10,7 +10,8 @@ import typer
 
 from planner.base.errors import InputError, LayoutError
 from planner.base.units import GIB
-from planner.choices.table import CHOICES
+from planner.choices.choice import value_text
+from planner.choices.table import CHOICES, usual
 
 if TYPE_CHECKING:
     from planner.models import Transformer
@@ -24,6 +25,8 @@ MOST_RANKS = 4096
 MOST_PASSES = 1_000_000  # of a step on all ranks: a millisecond each at least
 MOST_TOKENS = 2**31  # of a step, all replicas: their positions in the text are drawn at once
 PRECISIONS = {"fp16": "float16", "fp32": "float32", "fp64": "float64"}
+NOT_RUN = ("attention", "layer_split", "pipeline_layout", "fused_norm", "cuda_graphs", "expert_imbalance")
+"""Choices of a layout that the trainer has nothing for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +114,20 @@ def make_training(
         training,
         staleness=STALENESS[schedule.name],
         updates_behind=lambda rank, micro_batch: int(schedule.updates_behind(pipe, rank, micro_batch)),
+    )
+
+
+def left_out(row: dict[str, Any], training: Training, precision: str) -> tuple[str, ...]:
+    """What of a plan's layout isn't run, in words: choices that aren't the usual ones, or the batch."""
+    samples, kept = training.samples, "fp64" if precision == "fp64" else "fp32"
+    ran = dict.fromkeys(("grad_dtype", "grad_reduce_dtype", "main_dtype"), kept) | {
+        "micro_batch": samples.micro_batch, "global_batch": samples.sequences, "precision": precision,
+        "optimizer": training.optimizer, "dispatcher": "ppmoe" if training.task.picks else "alltoall",
+    }  # fmt: skip
+    return tuple(
+        f"{c.typed} {value_text(row[c.name])}" + (f" (here {ran[c.name]})" if c.name in ran else "")
+        for c in CHOICES.values()
+        if c.name in (*ran, *NOT_RUN) and row[c.name] not in (usual(c, row), ran.get(c.name))
     )
 
 

@@ -31,7 +31,8 @@ class Training:
     """A run: the task, its data, and how it is trained.
 
     noise_every: steps between noise measurements, 0 never. staleness: where the task's rows are those of a pipeline
-    that is never drained, over all steps; updates_behind: of a pipeline rank and a micro-batch there.
+    that is never drained, over all steps; updates_behind: of a pipeline rank and a micro-batch there. left_out: what of
+    a plan isn't run, in words.
     """
 
     task: Task
@@ -46,6 +47,7 @@ class Training:
     noise_every: int = 0
     staleness: Staleness | None = None
     updates_behind: Callable[[int, int], int] = lambda rank, micro_batch: 0
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
