@@ -13,7 +13,7 @@ from planner.choices.table import CHOICES, SETTLED, SHARED
 from planner.exporters.plan_export import TARGETS
 from planner.hardware import profile_names
 from planner.models import model_names
-from planner.question import batch_of_tokens
+from planner.question import batch_of_tokens, batch_or_usual
 from planner.schedules import SCHEDULES
 from planner.search import OBJECTIVES
 
@@ -66,10 +66,12 @@ def _on(text: str) -> bool:
 def batch_of(said: Mapping[str, str], seq_len: int, gpus: int) -> Any:
     """Sequences per optimizer step, from the fields of the batch; of tokens the nearest number that divides well.
 
-    As with --global-batch and --batch-tokens, sequences are a plain number, and 4M is of tokens.
+    As with --global-batch and --batch-tokens, sequences are a plain number, 4M is of tokens, and nothing is about 4M.
 
     Raises InputError if the text is no number, or less than one sequence.
     """
+    if "batch" not in said:
+        return batch_or_usual(None, seq_len, gpus)
     if said.get("batch_in") == TOKENS:
         return batch_of_tokens("batch", tokens("batch", said["batch"]), seq_len, gpus)
     number = partial(parse_number, kind=int)
@@ -97,7 +99,7 @@ FIELDS: Mapping[str, Field] = {f.name: f for f in (
     Field(name="gpus", label="GPUs", says="A whole number.", group=ASK, default="256", kind="number"),
     Field(name="seq_len", label="Sequence, tokens", says="8192 or 128k; else the model's.", group=ASK,
           read=partial(length, "seq_len")),
-    Field(name="batch", label="Batch per step", says="Such as 1024 sequences, or 4M tokens.", group=ASK,
+    Field(name="batch", label="Batch per step", says="Such as 1024 sequences; else about 4M tokens.", group=ASK,
           default="1024"),
     Field(name="batch_in", label="Batch in", says="", group=ASK, among=lambda: [SEQUENCES, TOKENS], default=SEQUENCES),
     Field(name="network", label="Network", says="Between nodes, instead of the cluster's own.", group=OWN,

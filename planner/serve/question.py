@@ -99,7 +99,7 @@ def read_question(texts: Mapping[str, str]) -> AskedQuestion:
         if name in FIELDS:
             FIELDS[name].check(text)
             FIELDS[name].read(text)
-    if missing := next((FIELDS[n] for n in ("cluster", "gpus", "batch") if n not in said), None):
+    if missing := next((FIELDS[n] for n in ("cluster", "gpus") if n not in said), None):
         raise InputError(f"{missing.label} is missing; allowed: {missing.allowed}")
     length = None if "seq_len" not in said else FIELDS["seq_len"].read(said["seq_len"])
     model = _model(said, length)

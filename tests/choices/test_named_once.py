@@ -13,6 +13,7 @@ MOST = 2
 MAY_LIST = {
     "choices/table.py": "the table itself",
     "cli/estimate.py": "what DeepSpeed's JSON can't say is DeepSpeed's to decide",
+    "cli/train_plan.py": "what the trainer runs of a layout is its own to decide",
     "exporters/nearest.py": "the layout nearest to a plan that a framework runs",
     "imports/megatron.py": "a launch script as a layout",
     "reproductions/layout_figures.py": "what a paper says of a layout that it measured",

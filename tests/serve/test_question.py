@@ -35,6 +35,8 @@ def test_texts_become_arguments():
 def test_a_batch_of_tokens():
     assert read_question(ASK | {"batch": "4M", "batch_in": "tokens"}).batch == 2048
     assert read_question(ASK | {"batch": "1024"}).batch == 1024
+    for unit in ({}, {"batch_in": "tokens"}):  # as planner recommend without --global-batch
+        assert read_question(ASK | {"batch": ""} | unit).batch == 2048
     with pytest.raises(PlannerError, match="batch is '4M'; allowed: sequences, such as 1024; 4M is a batch in tokens"):
         read_question(ASK | {"batch": "4M"})
 
