@@ -103,6 +103,11 @@ def read_plan(
     return SavedPlan(setup=Setup(model, hardware, stack), layouts=layouts, record=figures, anchored="anchor" in record)
 
 
+def is_plan(name: str) -> bool:
+    """Whether a model's name is that of a plan's file. Raises FileFormatError if it is of a JSON that can't be read."""
+    return name.endswith(".json") and not Path(name).is_dir() and {"shape", "cluster"} <= read_json(Path(name)).keys()
+
+
 def read_choices(path: Path) -> tuple[Transformer, dict[str, Any]]:
     """The model and the layout of a plan as plain values, whatever cluster it is for; legal or not.
 

@@ -3,9 +3,12 @@
 A command declares `**choices`, and the decorators here put an option in its place for every choice.
 """
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -15,7 +18,12 @@ from planner.choices.choice import Choice, number, parsed
 from planner.choices.enumerations import names
 from planner.choices.table import CHOICES, DEGREES, NUMERICS, SETTLED, SHARED
 from planner.cli import completion
+from planner.cli.notes import note
 from planner.cli.unfold import Command, in_place_of, parameter, unfolded, with_signature
+
+if TYPE_CHECKING:
+    from planner.cli.options import Place, StepBatch
+    from planner.setup import Setup
 
 LAYOUT = "The layout"
 SEARCHED = "What may be chosen: all that is legal, unless given; 2,4 means 2 or 4"
@@ -48,6 +56,30 @@ def filling(gpus: int | None, choices: dict[str, Any]) -> dict[str, Any]:
         rule = "what divides gpus" if choices["dp"] == 1 else "dp x tp x pp x cp = gpus"
         raise InputError(f"{said}; allowed: {rule}, here {gpus}")
     return choices | {"dp": gpus // each}
+
+
+def asked_layout(
+    context: typer.Context, model: str, place: Place, size: StepBatch, gpus: int | None, choices: dict[str, Any],
+    anchor: Path | None = None,
+) -> tuple[Setup, dict[str, Any]]:  # fmt: skip
+    """The setup and one layout's choices: those of a plan, where the model is one, but for what is given beside it.
+
+    gpus: they say dp, a plan's too. Raises as `Place.setup`, `Place.plan`, `filling` and `StepBatch.sequences`.
+    """
+    from planner.api.anchored import anchored
+    from planner.plan_file import is_plan
+
+    if not is_plan(model):
+        setup, row = place.setup(model, anchor), filling(gpus, choices)
+        return setup, row | {"global_batch": size.sequences(setup.model.seq_len, row["dp"])}
+    saved, source = place.plan(Path(model)), context.get_parameter_source
+    given = {name: x for name, x in choices.items() if getattr(source(name), "name", "") == "COMMANDLINE"}
+    row = filling(gpus, {name: saved.row[name] for name in choices} | ({} if gpus is None else {"dp": 1}) | given)
+    same = size.global_batch is None and size.batch_tokens is None
+    batch = saved.row["global_batch"] if same else size.sequences(saved.setup.model.seq_len, row["dp"])
+    if saved.anchored and anchor is None:
+        note(f"{model}: its figures follow measured runs; these don't, without --anchor")
+    return anchored(saved.setup, anchor), row | {"global_batch": batch}
 
 
 def searches(command: Command) -> Command:

@@ -8,7 +8,7 @@ import typer
 from planner.base.errors import InputError, shown
 from planner.choices.table import CHOICES
 from planner.cli import options as o
-from planner.cli.choices import filling, takes_layout
+from planner.cli.choices import asked_layout, takes_layout
 from planner.cli.unfold import positional
 
 if TYPE_CHECKING:
@@ -28,9 +28,7 @@ def command(
     place: o.Place,
     size: o.StepBatch,
     *,
-    model: Annotated[
-        str | None, typer.Argument(help="A preset, a config.json or its folder, or a TOML file.", show_default=False)
-    ] = None,
+    model: Annotated[str | None, o.one_of_layout(show_default=False)] = None,
     anchor: o.Anchor = None,
     megatron_args: Annotated[
         str | None, o.asks("--megatron-args", "A run's arguments for Megatron-LM, or @FILE with them.")
@@ -75,8 +73,8 @@ def command(
             raise InputError(f"MODEL is missing; give it, or an existing run with {', '.join(files)}")
         from planner.api.layout_estimate import estimate_one
 
-        setup, row = place.setup(model, anchor), filling(gpus, choices)
-        answer = estimate_one(setup, global_batch=size.sequences(setup.model.seq_len, row["dp"]), **row)
+        setup, row = asked_layout(context, model, place, size, gpus, choices, anchor)
+        answer = estimate_one(setup, **row)
     if save is not None:
         write_text(save, answer.to_json() + "\n")
     out.show(answer)

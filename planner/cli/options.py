@@ -20,6 +20,7 @@ from planner.cli.process import keep_freed_memory
 
 if TYPE_CHECKING:
     from planner.api.answer import Answer, Shown
+    from planner.plan_file import SavedPlan
     from planner.setup import Setup
 
 OFF = 0.01  # of the tokens of a batch that are asked for, from which on it is said
@@ -49,6 +50,12 @@ Model = Annotated[
         help="A preset (planner models), a config.json or its folder, or a TOML file.", autocompletion=complete.models
     ),
 ]
+one_of_layout = partial(
+    typer.Argument,
+    help="A preset, a config.json or its folder, a TOML file, or a plan.",
+    autocompletion=complete.models,
+)
+LayoutModel = Annotated[str, one_of_layout()]
 ClusterName = Annotated[
     str, asks("--cluster", "A cluster (planner clusters), its GPU, or a TOML file.", autocompletion=complete.clusters)
 ]
@@ -193,10 +200,23 @@ class Place:
         from planner.hardware import changed_cluster
 
         keep_freed_memory()
+        if self.cluster is None:
+            from planner.models import load_model
+
+            load_model(model)  # of a plan, which says the cluster itself: refused, where it isn't taken for a model
         cluster = changed_cluster(self.cluster, figures(self.figure), network=self.network)
         setup = setup_under(model, cluster, self.framework, seq_len=self.seq_len, nics_per_node=self.nics_per_node)
         _warn_of_config(model, setup.model, self.seq_len)
         return anchored(setup, anchor)
+
+    def plan(self, path: Path) -> SavedPlan:
+        """A plan, on another cluster or framework where one is given. Raises InputError for what can't be changed."""
+        from planner.plan_file import read_plan
+
+        for name in ("figure", "nics_per_node", "seq_len"):
+            if getattr(self, name):
+                raise InputError(f"--{name.replace('_', '-')} stands beside a plan; allowed: beside a model alone")
+        return read_plan(path, cluster=self.cluster, network=self.network, framework=profile_of(self.framework))
 
 
 def figures(given: list[str] | None) -> dict[str, float]:

@@ -2,15 +2,24 @@
 
 from typing import Any
 
+import typer
+
 from planner.cli import options as o
-from planner.cli.choices import filling, takes_layout
+from planner.cli.choices import asked_layout, takes_layout
 from planner.cli.unfold import positional
 
 
 @positional
 @takes_layout("layer_split")
 def command(
-    model: o.Model, place: o.Place, size: o.StepBatch, *, gpus: o.JobGpus = None, json: o.Json = False, **choices: Any
+    context: typer.Context,
+    model: o.LayoutModel,
+    place: o.Place,
+    size: o.StepBatch,
+    *,
+    gpus: o.JobGpus = None,
+    json: o.Json = False,
+    **choices: Any,
 ) -> None:
     """Split the layers over pipeline stages by cost, embedding and head counted, so that every rank fits in memory.
 
@@ -18,6 +27,5 @@ def command(
     """
     from planner.api.compared import partition
 
-    setup = place.setup(model)
-    row = filling(gpus, choices)
-    o.show(partition(setup, global_batch=size.sequences(setup.model.seq_len, row["dp"]), **row), json)
+    setup, row = asked_layout(context, model, place, size, gpus, choices)
+    o.show(partition(setup, **row), json)

@@ -6,14 +6,15 @@ from typing import Annotated, Any
 import typer
 
 from planner.cli import options as o
-from planner.cli.choices import filling, takes_layout
+from planner.cli.choices import asked_layout, takes_layout
 from planner.cli.unfold import positional
 
 
 @positional
 @takes_layout()
 def command(
-    model: o.Model,
+    context: typer.Context,
+    model: o.LayoutModel,
     place: o.Place,
     size: o.StepBatch,
     *,
@@ -35,6 +36,8 @@ def command(
     """Simulate one layout's step: every operation of every rank, what each rank waits for, the critical path.
 
     Example: planner simulate llama-65b --cluster dgx-a100-80gb --tp 8 --pp 8 --global-batch 64 --trace step.json
+
+    Or a plan: planner simulate plan.json --schedule zb-h1
     """
     from planner.api.simulated import Timing, simulate_one
     from planner.base.errors import InputError
@@ -42,10 +45,9 @@ def command(
     o.check_files({"--trace": (trace, ".json")})
     if schedule_file is not None and choices["schedule"] is not None:
         raise InputError(f"--schedule is {choices['schedule']!r} beside --schedule-file; allowed: one of them")
-    setup = place.setup(model)
     how = Timing(schedule_file=schedule_file, slices=slices, links=links, slow_down=slow_down, background=background)
-    row = filling(gpus, choices)
-    step = simulate_one(setup, how, global_batch=size.sequences(setup.model.seq_len, row["dp"]), **row)
+    setup, row = asked_layout(context, model, place, size, gpus, choices)
+    step = simulate_one(setup, how, **row)
     if trace is not None:
         step.save(trace)
     out.show(step)

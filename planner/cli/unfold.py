@@ -162,12 +162,22 @@ def positional(command: Command) -> Command:
     def with_words(**given: Any) -> None:
         if given.get("megatron_args") is not None and given["cluster"] is None:
             given |= _without_model(given)
+        asked = [] if _is_plan(given.get("model")) else needed  # which says them itself
         for name in named:
-            given[name] = _one_of(name, given.pop(name + SUFFIX), given[name], name in needed)
+            given[name] = _one_of(name, given.pop(name + SUFFIX), given[name], name in asked)
         command(**given)
 
     options = [_optional(p) if p.name in needed else p for p in signature.parameters.values()]
     return with_signature(with_words, signature, [*options, *(_word(name) for name in named)])
+
+
+def _is_plan(model: str | None) -> bool:
+    """Whether the model is a plan's file."""
+    if model is None or not model.endswith(".json"):
+        return False
+    from planner.plan_file import is_plan
+
+    return is_plan(model)
 
 
 def _without_model(given: dict[str, Any]) -> dict[str, Any]:

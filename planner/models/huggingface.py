@@ -234,7 +234,7 @@ def from_config(path: Path, seq_len: int | None = None) -> Transformer:
     if isinstance(kind, str) and kind in NOT_MODELLED:
         raise config.fault("model_type", f"a model without {NOT_MODELLED[kind]}, which planner doesn't model")
     if kind is None and {"shape", "cluster"} <= set(data):
-        takers = "planner export, compare, observe, train and place take it"
+        takers = "planner estimate, simulate, partition, export, compare, observe, train and place take it"
         raise FileFormatError(f"{path}: is a plan; allowed: a model ({takers})")
     if not isinstance(kind, str) or kind not in MODEL_TYPES:
         plain = [name for name in MODEL_TYPES if "_vl" not in name]

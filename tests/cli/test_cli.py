@@ -160,9 +160,25 @@ def test_bad_input_is_one_line_and_exit_code_2(args, named):
 def test_a_plan_in_place_of_a_model_is_named_as_one(tmp_path):
     plan = tmp_path / "plan.json"
     assert planner("estimate", "gpt2", "h100", "8", "--global-batch", "64", "--save", str(plan)).returncode == 0
-    done = planner("simulate", str(plan), "h100", "8")
-    assert done.returncode == 2
-    assert "plan.json: is a plan; allowed: a model (planner export, compare," in done.stderr
+    for words in (("h100", "8"), ()):
+        done = planner("recommend", str(plan), *words)
+        assert done.returncode == 2
+        assert "plan.json: is a plan; allowed: a model (planner estimate, simulate," in done.stderr
+
+
+def test_commands_of_one_layout_take_a_plan(tmp_path):
+    plan, ask = str(tmp_path / "plan.json"), ("gpt2", "h100", "--tp", "2", "--pp", "2", "--mb", "4")
+    size = ("--gpus", "8", "--global-batch", "64")
+    assert planner("estimate", *ask, *size, "--save", plan).returncode == 0
+    for command in ("estimate", "simulate", "partition"):
+        mine = planner(command, plan, "--json")
+        assert mine.returncode == 0, mine.stderr
+        assert mine.stdout == planner(command, *ask, *size, "--json").stdout
+    twice = planner("simulate", plan, "--gpus", "16", "--schedule", "zb-h1", "--global-batch", "128", "--json").stdout
+    other = ("--gpus", "16", "--schedule", "zb-h1", "--global-batch", "128")
+    assert twice == planner("simulate", *ask, *other, "--json").stdout
+    refused = planner("simulate", plan, "--seq-len", "2048")
+    assert refused.stderr == "planner: --seq-len stands beside a plan; allowed: beside a model alone\n"
 
 
 def test_nothing_fits_is_exit_code_1_with_the_nearest_miss():
