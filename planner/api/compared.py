@@ -12,8 +12,7 @@ from planner.api.answer import Answer
 from planner.api.existing_run import run_of_megatron
 from planner.api.frameworks import layout_under, schedules_of
 from planner.base.errors import FileFormatError
-from planner.choices.table import CHOICES
-from planner.costs.memory.fit_chance import fit_chance, kinds_of, unmeasured
+from planner.costs.memory.fit_chance import chance_in
 from planner.imports.names import megatron_arguments
 from planner.layouts import Split
 from planner.models.flops import causal_share, mfu_text
@@ -40,8 +39,7 @@ def compare_schedules(setup: Setup, **choices: Any) -> Answer:
     rows, refused = compare(setup, layouts)
     title = question_title(setup, int(layouts.gpus[0]), int(layouts.global_batch[0]))
     named = setup.export or setup.framework.name
-    wide = bool(unmeasured(kinds_of(setup, CHOICES["precision"].plain(int(layouts.precision[0])))))
-    chance = partial(fit_chance, capacity_bytes=setup.cluster.accelerator.memory_bytes, wide=wide)
+    chance = partial(chance_in, setup, layouts.row(0)["precision"])
     record = comparison_record(rows, refused, setup.cluster, named, schedules_of(setup, int(layouts.pp[0])), chance)
     told = {x.step.schedule.name: one for x, one in zip(rows, record["schedules"], strict=True)}
     figures = ("step_time_s", "seconds per step"), ("peak_gib", "GiB of the fullest rank")

@@ -11,6 +11,7 @@ import numpy as np
 from rich.text import Text
 
 from planner.base.units import GIB, format_bytes, format_seconds
+from planner.costs.memory.fit_chance import chance_in
 from planner.hardware import Cluster
 from planner.layouts import Layouts
 from planner.report.plain_table import View, plain_table, stacked
@@ -59,6 +60,11 @@ class Simulated:
         """Whether every rank is within the accelerator's memory."""
         return bool(self.step.peak_bytes.max() <= self.setup.cluster.accelerator.memory_bytes)
 
+    @property
+    def fit_chance(self) -> float:
+        """How likely the fullest rank is within it, 0 to 1."""
+        return float(chance_in(self.setup, self.layout["precision"], self.step.peak_bytes.max()))
+
 
 def simulation_record(x: Simulated) -> dict[str, Any]:
     """A simulated step: total, by rank, the critical path."""
@@ -71,6 +77,7 @@ def simulation_record(x: Simulated) -> dict[str, Any]:
         "operations": len(step.timeline.order),
         "bubble": step.bubble,
         "fits": x.fits,
+        "fit_chance": x.fit_chance,
         "ranks": {
             "busy_s": (step.timeline.busy_s / step.steps).tolist(),
             "exposed_comm_s": step.exposed_comm_s.tolist(),
@@ -97,7 +104,7 @@ def simulation_view(x: Simulated) -> View:
         words if x.file is None else f"{words.removesuffix(f' {own}')} schedule {x.file}",
         f"  {format_seconds(step.step_time_s)} per step over {len(step.timeline.order):,} operations, "
         f"{step.bubble:.1%} of it idle; {format_bytes(float(step.peak_bytes.max()))} of {format_bytes(capacity)}"
-        + ("" if x.fits else ": does not fit"),
+        f" (fits in {chance_text(x.fit_chance)} of such cases)",
         f"  critical path: {x.path.sentence()}",
     ]
     if (closed := x.closed_form_s) is not None:

@@ -1,6 +1,7 @@
 """`planner schedule`, `simulate` and `compare` as a user meets them."""
 
 import json
+import math
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -214,10 +215,13 @@ def test_a_layout_that_may_not_fit_is_not_said_to_fit():
         assert verdict in planner("estimate", *ask, seq_len).stdout, seq_len
 
 
-def test_compare_gives_each_schedule_its_chance_of_fitting():
+def test_compare_and_simulate_give_a_chance_of_fitting():
     ask = ["llama-65b", "--cluster", "dgx-a100-80gb", "--tp", "4", "--pp", "8", "--dp", "2", "--global-batch", "128"]
     one = json.loads(planner("estimate", *ask, "--schedule", "zb-h1", "--json").stdout)["fit_chance"]
     other = json.loads(planner("compare", *ask, "--json").stdout)["schedules"]
+    simulated = planner("simulate", *ask, "--schedule", "zb-h1")
+    assert f" (fits in {math.floor(100 * one)}% of such cases)" in simulated.stdout
+    assert json.loads(planner("simulate", *ask, "--schedule", "zb-h1", "--json").stdout)["fit_chance"] == one
     assert 0.0 < one < 1.0
     assert next(x["fit_chance"] for x in other if x["layout"]["schedule"] == "zb-h1") == pytest.approx(one)
 

@@ -63,6 +63,12 @@ def fit_chance(predicted_bytes: Any, capacity_bytes: Any, wide: Any = False) -> 
         return np.asarray(1.0 / (1.0 + np.exp((np.log(predicted_bytes / capacity_bytes) + location) / _scale(wide))))
 
 
+def chance_in(setup: Setup, precision: str, predicted_bytes: Any) -> Array:
+    """`fit_chance` of a setup's layouts of one precision, in lower case."""
+    wide = bool(unmeasured(kinds_of(setup, precision)))
+    return fit_chance(predicted_bytes, setup.cluster.accelerator.memory_bytes, wide)
+
+
 def safe_share(chance: float, wide: bool = False) -> float:
     """The share of the capacity up to which a layout may be predicted to fit with this chance, above 0 and below 1."""
     return float(np.exp(-_figures()[0] - _scale(wide) * np.log(chance / (1.0 - chance))))
