@@ -18,6 +18,7 @@ from planner.base.errors import InputError, shown
 from planner.base.files import given_path, write_text
 from planner.base.units import GIB, parse_number
 from planner.choices.choice import parsed
+from planner.costs.memory.fit_chance import chance_in
 from planner.exporters.perfetto import step_trace
 from planner.hardware import Cluster
 from planner.hardware.declared import declared
@@ -154,7 +155,9 @@ def simulate_layouts(setup: Setup, layouts: Layouts, how: Timing | None = None) 
         if order is not None or slices is not None:
             raise InputError("--links is given with --schedule-file or --slices; allowed: one of them")
         links = share_links(setup, layouts, how.slow_down)
-    return Simulation(setup, layouts, step, critical_path(step.timeline), closed, links, how.schedule_file, slices)
+    chance = float(chance_in(setup, layouts.row(0)["precision"], step.peak_bytes.max()))
+    path = critical_path(step.timeline)
+    return Simulation(setup, layouts, step, path, closed, chance, links, how.schedule_file, slices)
 
 
 def beside(cluster: Cluster, background: str) -> Cluster:

@@ -11,7 +11,6 @@ import numpy as np
 from rich.text import Text
 
 from planner.base.units import GIB, format_bytes, format_seconds
-from planner.costs.memory.fit_chance import chance_in
 from planner.hardware import Cluster
 from planner.layouts import Layouts
 from planner.report.plain_table import View, plain_table, stacked
@@ -34,6 +33,7 @@ class Simulated:
     """A simulated step, to be shown.
 
     path: the operations whose seconds the step is. closed_form_s: its seconds by the closed form, where there is one.
+    fit_chance: how likely the fullest rank is within the accelerator's memory, 0 to 1.
     links: the step whose links are shared. file: whose order stands for the schedule's, None where none does.
     """
 
@@ -42,6 +42,7 @@ class Simulated:
     step: StepSimulation
     path: CriticalPath
     closed_form_s: float | None
+    fit_chance: float
     links: SharedStep | None
     file: Path | None
 
@@ -59,11 +60,6 @@ class Simulated:
     def fits(self) -> bool:
         """Whether every rank is within the accelerator's memory."""
         return bool(self.step.peak_bytes.max() <= self.setup.cluster.accelerator.memory_bytes)
-
-    @property
-    def fit_chance(self) -> float:
-        """How likely the fullest rank is within it, 0 to 1."""
-        return float(chance_in(self.setup, self.layout["precision"], self.step.peak_bytes.max()))
 
 
 def simulation_record(x: Simulated) -> dict[str, Any]:

@@ -1,11 +1,11 @@
 """`planner schedule`, `simulate` and `compare` as a user meets them."""
 
 import json
-import math
 import xml.etree.ElementTree as ElementTree
 
 import pytest
 
+from planner.report.tables import chance_text
 from tests.commands import planner
 
 LAYOUT = ["llama-13b", "--cluster", "dgx-a100-80gb", "--tp", "2", "--pp", "4", "--global-batch", "16"]
@@ -220,7 +220,7 @@ def test_compare_and_simulate_give_a_chance_of_fitting():
     one = json.loads(planner("estimate", *ask, "--schedule", "zb-h1", "--json").stdout)["fit_chance"]
     other = json.loads(planner("compare", *ask, "--json").stdout)["schedules"]
     simulated = planner("simulate", *ask, "--schedule", "zb-h1")
-    assert f" (fits in {math.floor(100 * one)}% of such cases)" in simulated.stdout
+    assert f" (fits in {chance_text(one)} of such cases)" in simulated.stdout
     assert json.loads(planner("simulate", *ask, "--schedule", "zb-h1", "--json").stdout)["fit_chance"] == one
     assert 0.0 < one < 1.0
     assert next(x["fit_chance"] for x in other if x["layout"]["schedule"] == "zb-h1") == pytest.approx(one)
