@@ -16,17 +16,17 @@ from planner.schedules.interleaved import Interleaved, Seq1F1BInterleaved
 from planner.schedules.one_f_one_b import OneFOneB, Seq1F1B
 from planner.schedules.one_f_one_b_v import OneFOneBV
 from planner.schedules.two_stage_backward import TwoStageBackward
-from planner.schedules.vocabulary import Vocabulary1, Vocabulary2
+from planner.schedules.vocabulary import Interlaced, VHalfVocabulary1, VHalfVocabulary2, Vocabulary1, Vocabulary2
 from planner.schedules.zero_bubble import Seq1F1BZeroBubble, ZeroBubbleH1, ZeroBubbleH2
 from planner.schedules.zero_bubble_fitted import ZeroBubble1p, ZeroBubble2p
 from planner.schedules.zero_bubble_v import ZeroBubbleV
 
 SCHEDULES: dict[str, Schedule] = {schedule.name: schedule for schedule in (
     GPipe(), TeraPipe(),
-    OneFOneB(), Seq1F1B(), OneFOneBV(), Vocabulary1(), Vocabulary2(),
+    OneFOneB(), Seq1F1B(), OneFOneBV(), Vocabulary1(), Vocabulary2(), Interlaced(),
     Interleaved(), Seq1F1BInterleaved(), BreadthFirst(), Layered(), Modular(),
     TwoStageBackward(), ZeroBubbleH1(), ZeroBubbleH2(), Seq1F1BZeroBubble(), ZeroBubble1p(), ZeroBubble2p(),
-    ZeroBubbleV(), VHalf(), VMin(),
+    ZeroBubbleV(), VHalf(), VMin(), VHalfVocabulary1(), VHalfVocabulary2(),
     Chimera(), BitPipe(), ChronosPipe(), Hanayo(), DualPipe(), DualPipeV(),
     TwoBufferedWeights(), PipeDream(), XPipe(), SpecTrain(),
 )}  # fmt: skip

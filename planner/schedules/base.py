@@ -142,6 +142,8 @@ class Schedule(ABC):
     barriers: int = 0
     """Times a micro-batch that all ranks, which share embedding and head in equal parts, wait for one another; 0: each
     lies on one."""
+    waits_show: bool = False
+    """Ranks that share embedding and head do them at once: no pass hides what they send one another."""
     layer_at_a_time: bool = False
     """All micro-batches pass a chunk before the next: one parameter gather and one gradient reduction a chunk."""
 

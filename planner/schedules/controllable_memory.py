@@ -15,7 +15,8 @@ from planner.schedules.base import Order, Pipeline
 from planner.schedules.generated import Generated
 from planner.schedules.one_f_one_b_rows import F0, F1, I0, I1, W1, counted_on_v
 
-_PERIOD = 6
+PERIOD = 6
+"""Slots after which a block repeats."""
 
 Slots = list[list[list[int]]]
 """Slots by rank, by what is done (`F0` to `W0`) and by micro-batch."""
@@ -182,12 +183,12 @@ class VHalf(Generated):
 
     def block(self, p: int, r: int) -> list[int]:
         """Slots of F0, F1, I1, I0 of the first micro-batch on a rank."""
-        gap = 3 if p % 2 == 0 else 0
+        gap = (3 if p % 2 == 0 else 0) + PERIOD * self.barriers
         return [2 * r, 3 * p - r - 2, 3 * p + gap + 2 * r - 1, 6 * p + gap - r - 2]
 
     def order(self, pipe: Pipeline) -> Order:
         """Repeat the block, fill and drain earlier with the weight gradients' slots and again without, place W."""
-        slots = [[[t + _PERIOD * i for i in range(pipe.m)] for t in self.block(pipe.p, r)] for r in range(pipe.p)]
+        slots = [[[t + PERIOD * i for i in range(pipe.m)] for t in self.block(pipe.p, r)] for r in range(pipe.p)]
         pull_forward(slots, with_weight=True)
         pull_forward(slots, with_weight=False)
         for row in slots:

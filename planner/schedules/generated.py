@@ -71,8 +71,8 @@ def held_at_peaks(order: Order, rank: int) -> Array:
     """Rows (n, k): the most a rank holds is the largest n + k kept, in activations of one forward."""
     at = slice(int(order.start[rank]), int(order.start[rank + 1]))
     kind = order.kind[at]
-    whole = np.array([1, -1, -1, 0])[kind]
-    part = np.array([0, 0, 1, -1])[kind]
+    whole = np.array([1, -1, -1, 0, 0, 0, 0, 0])[kind]
+    part = np.array([0, 0, 1, -1, 0, 0, 0, 0])[kind]
     after = np.stack([np.cumsum(whole), np.cumsum(part)], axis=1)
     before = after - np.stack([whole, part], axis=1)
     held = np.where((kind == 0)[:, None], after, before)

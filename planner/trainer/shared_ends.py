@@ -85,11 +85,11 @@ class SharedEnds:
     def prepare(self, kind: str, i: int) -> None:
         """Sends, before an operation, the last U's input gradient, and embeddings ahead of time.
 
-        The first stage is at most p + 2 micro-batches before any other (`planner.schedules.vocabulary`).
+        The first stage is at most 2 p micro-batches before any other (`planner.schedules.vocabulary`).
         """
         self._settle()
         if kind == "F":
-            self._look_up(i + self.mesh.pp + 2)
+            self._look_up(i + 2 * self.mesh.pp)
 
     def run(self, kind: str, i: int) -> float:
         """S, T, U or V of a micro-batch; the loss of its tokens where T or V says it, on the last stage's rank."""

@@ -55,16 +55,26 @@ def test_hanayo_of_one_wave(p, data, f, longer, share):
     check("hanayo", Pipeline(p=p, m=m, v=2), f, share * longer * f, (1 - share) * longer * f)
 
 
-@pytest.mark.parametrize("name", ["v-half", "v-min"])
+@pytest.mark.parametrize("name", ["v-half", "v-min", "v-half-vocab-1", "v-half-vocab-2"])
 @settings(max_examples=60, deadline=None)
 @given(st.integers(3, 14), st.integers(0, 20), seconds)
 def test_v_half_and_v_min_of_equal_passes(name, p, more, f):
     check(name, Pipeline(p=p, m=2 * p + more, v=2), f, f, f)
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.integers(2, 14), st.integers(1, 40), seconds, st.floats(1.0, 5.0), st.floats(0, 1))
+def test_interlaced_where_forwards_take_no_longer_than_backwards(p, m, f, longer, share):
+    i = share * longer * f
+    check("interlaced", Pipeline(p=p, m=m), f, i, max(longer * f, float(np.nextafter(f, np.inf))) - i)
+
+
 @pytest.mark.parametrize(
     ("name", "size", "times"),
     [
+        ("interlaced", {"p": 4, "m": 12}, (1.0, 0.4, 0.4)),
+        ("v-half-vocab-1", {"p": 4, "m": 12, "v": 2}, (1.0, 1.3, 1.0)),
+        ("v-half-vocab-2", {"p": 4, "m": 12, "v": 2}, (1.0, 1.3, 1.0)),
         ("v-half", {"p": 4, "m": 12, "v": 2}, (1.0, 1.1, 1.0)),
         ("v-min", {"p": 4, "m": 12, "v": 2}, (1.0, 1.1, 1.0)),
         ("chronospipe", {"p": 7, "m": 21, "v": 2}, (1.0, 1.3, 1.3)),

@@ -95,6 +95,22 @@ def test_v_half_and_v_min_equal_their_authors_generator(case):
     assert timeline.peak(kept=1.0).max() / 2 == {"v-half": (p + 2) // 2, "v-min": (p + 4) // 3}[case["schedule"]]
 
 
+@pytest.mark.parametrize(("name", "p", "m", "alone", "with_head"), [
+    ("v-half-vocab-1", 2, 8, 11.0, 10.4), ("v-half-vocab-1", 4, 16, 18.0, 17.6), ("v-half-vocab-1", 5, 16, 20.0, 19.2),
+    ("v-half-vocab-1", 8, 5, 34.0, 32.8), ("v-half-vocab-1", 8, 32, 32.0, 31.0),
+    ("v-half-vocab-1", 16, 64, 60.0, 57.8),
+    ("v-half-vocab-2", 2, 8, 8.0, 7.4), ("v-half-vocab-2", 4, 16, 15.0, 14.8), ("v-half-vocab-2", 5, 16, 17.0, 16.6),
+    ("v-half-vocab-2", 8, 5, 30.0, 29.4), ("v-half-vocab-2", 8, 32, 29.0, 28.2),
+    ("v-half-vocab-2", 16, 64, 57.0, 55.0),
+])  # fmt: skip
+def test_v_half_with_a_shared_head_equals_its_authors_generator(name, p, m, alone, with_head):
+    """Idle slots of the rows that branch v-half-vocab makes (92895b9a), and ours; F = I = W = 1, a head of 0.6."""
+    order = get_schedule(name).order(Pipeline(p=p, m=m, v=2))
+    for head, idle in (((0.0, 0.0, 0.0, 0.0), alone), ((0.2, 0.4, 0.4, 0.2), with_head)):
+        timeline = run(order, durations(order, 1.0, 1.0, 1.0, head))
+        assert timeline.span_s - m * (6.0 + head[0] + head[1]) == pytest.approx(idle, abs=1e-9)
+
+
 @pytest.mark.parametrize("p", range(2, 13))
 @pytest.mark.parametrize(("name", "peak"), [("v-half", lambda p: (p + 2) // 2), ("v-min", lambda p: (p + 4) // 3)])
 def test_v_half_and_v_min_hold_what_their_paper_says_on_any_number_of_ranks(name, peak, p):

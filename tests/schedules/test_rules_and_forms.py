@@ -76,6 +76,9 @@ SIZES = {
     "zb-v": (ALL, range(7, 13)),
     "vocab-1": (ALL[1:], range(1, 13)),
     "vocab-2": (ALL[1:], range(1, 13)),
+    "interlaced": (ALL[1:], range(1, 13)),
+    "v-half-vocab-1": (ALL[1:], range(1, 13)),
+    "v-half-vocab-2": (ALL[1:], range(1, 13)),
 }
 
 

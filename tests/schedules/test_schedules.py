@@ -136,16 +136,51 @@ LITERALS = [
         "vocab-1",
         {"p": 2, "m": 4},
         [
-            "0F0 0F1 0F2 0S0 0F3 0S1 0T0 0S2 0T1 0B0 0S3 0T2 0B1 0T3 0B2 0B3",
-            "1F0 1F1 1S0 1F2 1S1 1T0 1B0 1S2 1T1 1F3 1B1 1S3 1T2 1B2 1T3 1B3",
+            "0F0 0F1 0F2 0S0 0F3 0T0 0S1 0T1 0S2 0B0 0T2 0S3 0B1 0T3 0B2 0B3",
+            "1F0 1F1 1S0 1F2 1T0 1S1 1B0 1T1 1S2 1F3 1B1 1T2 1S3 1B2 1T3 1B3",
         ],
     ),
     (
         "vocab-2",
         {"p": 2, "m": 4},
         [
-            "0F0 0F1 0F2 0U0 0U1 0V0 0B0 0U2 0V1 0F3 0B1 0U3 0V2 0B2 0V3 0B3",
-            "1F0 1F1 1U0 1B0 1U1 1V0 1F2 1B1 1U2 1V1 1F3 1B2 1U3 1V2 1B3 1V3",
+            "0F0 0F1 0F2 0U0 0V0 0U1 0B0 0V1 0U2 0F3 0B1 0V2 0U3 0B2 0V3 0B3",
+            "1F0 1F1 1U0 1B0 1V0 1U1 1F2 1B1 1V1 1U2 1F3 1B2 1V2 1U3 1B3 1V3",
+        ],
+    ),
+    # Figure "Interlaced Pipeline" of the authors' README, without the input layers.
+    (
+        "interlaced",
+        {"p": 4, "m": 8},
+        [
+            "0F0 0F1 0F2 0F3 0F4 0F5 0S0 0T0 0S1 0T1 0S2 0T2 0S3 0T3 0B0 0S4 "
+            "0T4 0F6 0B1 0S5 0T5 0F7 0B2 0S6 0T6 0B3 0S7 0T7 0B4 0B5 0B6 0B7",
+            "1F0 1F1 1F2 1F3 1F4 1S0 1T0 1S1 1T1 1S2 1T2 1B0 1S3 1T3 1B1 1F5 "
+            "1S4 1T4 1B2 1F6 1S5 1T5 1B3 1F7 1S6 1T6 1B4 1S7 1T7 1B5 1B6 1B7",
+            "2F0 2F1 2F2 2F3 2S0 2T0 2S1 2T1 2B0 2S2 2T2 2B1 2S3 2T3 2F4 2B2 "
+            "2S4 2T4 2F5 2B3 2S5 2T5 2F6 2B4 2S6 2T6 2F7 2B5 2S7 2T7 2B6 2B7",
+            "3F0 3F1 3F2 3S0 3T0 3B0 3S1 3T1 3B1 3S2 3T2 3B2 3F3 3S3 3T3 3B3 "
+            "3F4 3S4 3T4 3B4 3F5 3S5 3T5 3B5 3F6 3S6 3T6 3B6 3F7 3S7 3T7 3B7",
+        ],
+    ),
+    (
+        "v-half-vocab-1",
+        {"p": 2, "m": 4, "v": 2},
+        [
+            "0F0 3F0 0F1 0S0 3F1 0F2 0T0 0S1 3F2 0F3 3I0 0T1 0S2 3W0 3F3 0T2 "
+            "0S3 0I0 3I1 3W1 0W0 0T3 0I1 3I2 3W2 0W1 0I2 3I3 3W3 0W2 0I3 0W3",
+            "1F0 2F0 1F1 1S0 2F1 1F2 1T0 1S1 2F2 1F3 1T1 1S2 2F3 2I0 2W0 1I0 "
+            "1T2 1S3 1W0 2I1 2W1 1T3 1I1 1W1 2I2 2W2 1I2 1W2 2I3 2W3 1I3 1W3",
+        ],
+    ),
+    (
+        "v-half-vocab-2",
+        {"p": 2, "m": 4, "v": 2},
+        [
+            "0F0 3F0 0F1 0U0 3F1 0F2 3I0 0V0 0U1 3W0 3F2 0F3 0V1 0U2 0I0 3I1 "
+            "3W1 3F3 0W0 0V2 0U3 0I1 3I2 3W2 0W1 0V3 0I2 3I3 3W3 0W2 0I3 0W3",
+            "1F0 2F0 1F1 1U0 2F1 1F2 1V0 1U1 2F2 2I0 2W0 1I0 1V1 1U2 1W0 1F3 "
+            "2F3 2I1 2W1 1I1 1V2 1U3 1W1 2I2 2W2 1V3 1I2 1W2 2I3 2W3 1I3 1W3",
         ],
     ),
     ("zb-2p", {"p": 2, "m": 3}, ["0F0 0F1 0F2 0I0 0W0 0I1 0W1 0I2 0W2", "1F0 1I0 1F1 1I1 1F2 1I2 1W0 1W1 1W2"]),
@@ -438,19 +473,33 @@ def test_incomplete_orders_say_what_is_missing(rows, message):
 
 
 @settings(max_examples=60, deadline=None)
-@given(named_pipelines(["vocab-1", "vocab-2"]), st.floats(0.0, 3.0), st.floats(0.0, 3.0))
+@given(named_pipelines(["vocab-1", "vocab-2", "interlaced"]), st.floats(0.0, 3.0), st.floats(0.0, 3.0))
 def test_a_shared_head_adds_its_passes_alone_where_backwards_take_twice_the_forwards(case, s, t):
     """Yeung et al. 2024, figure 10: no bubble but 1F1B's, (p - 1)(F + B), and one micro-batch more for each barrier.
 
-    A last barrier may leave a rank a forward's time, or let it fill the drain with its share of the head.
+    A last barrier may leave a rank a forward's time, or let it fill the drain with its share of the head. Ranks that
+    do the head at once have 1F1B's bubble to the second, whatever the passes (F <= B), and hold half as much again.
     """
     name, pipe = case
     order = get_schedule(name).order(pipe)
     timeline = run(order, durations(order, 1.0, 1.0, 1.0, (s, t, s + t / 2, t / 2)))
     beyond = timeline.makespan_s - pipe.m * (3.0 + s + t) - (pipe.p - 1) * 3.0
     assert -(s + t) - 1e-9 <= beyond <= 1.0 + s + 1e-9
-    barriers = {"vocab-1": 2, "vocab-2": 1}[name]
-    assert timeline.peak().tolist() == [min(pipe.p - r + barriers, pipe.m) for r in range(pipe.p)]
+    if name == "interlaced":
+        assert beyond == pytest.approx(0.0, abs=1e-9)
+    more = {"vocab-1": 2, "vocab-2": 1, "interlaced": pipe.p // 2}[name]
+    assert timeline.peak().tolist() == [min(pipe.p - r + more, pipe.m) for r in range(pipe.p)]
+
+
+@pytest.mark.parametrize(("name", "barriers"), [("v-half-vocab-1", 2), ("v-half-vocab-2", 1)])
+@pytest.mark.parametrize("p", [2, 4, 5, 8])
+def test_a_shared_head_in_v_half_keeps_a_micro_batch_more_for_each_barrier(name, barriers, p):
+    """As in 1F1B, on every rank alike."""
+    pipe = Pipeline(p=p, m=4 * p, v=2)
+    held = [get_schedule(x).in_flight(pipe, np.arange(p)) for x in (name, "v-half")]
+    assert held[0].tolist() == (held[1] + barriers).tolist()
+    order = get_schedule(name).order(pipe)
+    assert (run(order, durations(order, 1.0, 1.0, 1.0, (0.1, 0.2, 0.2, 0.1))).peak() / 2).tolist() == held[0].tolist()
 
 
 def test_an_incomplete_head_says_what_is_missing():

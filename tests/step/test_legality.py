@@ -44,7 +44,7 @@ def stage_rules(model, x, given) -> dict[str, bool]:
     """What is broken of how layers lie on stages; given: layers and modules of a pipeline layout, and these' stage."""
     schedule, stages, layers, heads = get_schedule(x.schedule), x.pp * x.virtual_stages, model.num_layers, 1
     heads += model.num_mtp_layers
-    several, vocabulary = x.virtual_stages > 1, x.schedule.startswith("vocab") and x.pp > 1
+    several, vocabulary = x.virtual_stages > 1, schedule.barriers > 0 and x.pp > 1
     each = -(-layers // stages)
     left = layers - each * (stages - 1)
     items, in_a_v = layers + 1 + heads, not schedule.looped_placement

@@ -15,7 +15,7 @@ from planner.schedules.base import Pipeline
 from planner.trainer.task import Task
 from tests.trainer.helpers import Outcome, assert_same, data, gpt, llama, plain_rows, run
 
-NAMES = ("vocab-1", "vocab-2")
+NAMES = ("vocab-1", "vocab-2", "interlaced", "v-half-vocab-1", "v-half-vocab-2")
 MODELS = {"untied": llama(4), "tied": gpt(4), "learned positions, untied": gpt(4, tied=False)}
 WAYS = [
     {"tp": 2},
@@ -37,7 +37,7 @@ def plain(model: str) -> Outcome:
 
 
 def task(name: str, model: str, p: int, m: int, **choices) -> Task:
-    rows = SCHEDULES[name].order(Pipeline(p=p, m=m)).rows()
+    rows = SCHEDULES[name].order(Pipeline(p=p, m=m, v=SCHEDULES[name].chunks)).rows()
     return Task(model=MODELS[model], rows=rows, micro_batches=m, dtype=np.float64, **choices)
 
 
@@ -65,7 +65,11 @@ def test_bytes_are_those_of_the_formulas(name, p):
     tokens = 16 * model.seq_len
     assert sent == 8 * tokens * (4 * (p - 1) * model.hidden + 3 * p * (p - 1))
     between = sum(size for traffic in found.traffic for (kind, _), size in traffic.items() if kind == "pp")
-    assert between == 8 * tokens * 2 * (p - 1) * model.hidden
+    assert between == 8 * tokens * 2 * SCHEDULES[name].chunks * (p - 1) * model.hidden
+    known = float(SCHEDULES[name].messages(Pipeline(p=p, m=m)))  # of a rank between two others; the ends send to one
+    assert between + sent - 8 * tokens * 3 * p * (p - 1) == pytest.approx(
+        2 * 8 * tokens * model.hidden * (p * known - SCHEDULES[name].chunks), rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)

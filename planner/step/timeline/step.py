@@ -155,7 +155,7 @@ def _check_fits(order: Order, schedule: Schedule, pipe: Pipeline, num_layers: in
             raise ScheduleError(f"the schedule has {has} {name}; the layout has {wanted}")
     if bool(np.any(order.kind >= KINDS.index("S"))) != (schedule.barriers > 0):
         raise ScheduleError(
-            f"the layout's schedule is {schedule.name}; cells S, T, U and V are of vocab-1 and vocab-2, which need them"
+            f"the layout's schedule is {schedule.name}; cells S, T, U and V are of those that share a head"
         )
     if stages != pipe.p and num_layers % stages:
         raise ScheduleError(f"the schedule has {stages} stages, which don't divide the model's {num_layers} layers")
