@@ -15,7 +15,7 @@ def needed(op: Operation, stages: int, slices: int, made: set[tuple]) -> list[tu
     if kind in "SU":
         return [(stages - 1, "F", i, 0)]
     if kind in "TV":
-        return [(r, {"T": "S", "V": "U"}[kind], i, 0) for r in range(stages)]
+        return [x for r in range(stages) for x in [(r, {"T": "S", "V": "U"}[kind], i, 0)] if x in made]  # of each rank
     out = [(s, "F", i, j)]
     if s == stages - 1:  # of a head in parts on all ranks, what makes the input gradient
         out += [(r, k, i, 0) for r in range(stages) for k in "TU" if (r, k, i, 0) in made]
