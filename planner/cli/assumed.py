@@ -78,11 +78,11 @@ ASSUMED = tomllib.loads((resources.files("planner.training_time") / "assumptions
 """Assumptions by name, each with its option and what it says; read here without what their checks import."""
 
 
-def assumes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Gives a command that takes `given` an option for every assumption, or for those named."""
+def assumes(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command that takes `given` an option for every assumption, but for those that it goes without."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        return in_place_of(command, "given", [_figure(name) for name in names or ASSUMED], dict)
+        return in_place_of(command, "given", [_figure(name) for name in ASSUMED if name not in without], dict)
 
     return decorate
 

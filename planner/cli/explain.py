@@ -10,7 +10,7 @@ from planner.cli.unfold import positional
 
 @positional
 @searches
-@a.assumes("mtbf_hours", "restart_minutes", "storage_gbyte_per_s")
+@a.assumes("price_usd_per_hour", "power_w", "site_factor")
 def command(
     model: o.Model,
     place: o.Place,

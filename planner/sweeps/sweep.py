@@ -16,11 +16,11 @@ from planner.search.request import Request
 from planner.setup import Setup
 from planner.sweeps.cases import OWN, Cases, Library, Settings, cases
 from planner.sweeps.definition import SweepFile
-from planner.training_time.assumptions import Assumptions, assume
+from planner.training_time.assumptions import Assumptions, assume, assumed_names
 
 PRICE = "accelerator.price_usd_per_hour"
-ASSUMPTIONS = ("mtbf_hours", "restart_minutes", "checkpoint_bytes_per_parameter", "site_factor")
-"""Assumptions that no profile has; price, power and storage are fields of the hardware."""
+OF_HARDWARE = ("price_usd_per_hour", "power_w", "storage_gbyte_per_s")
+"""Assumptions that are fields of the hardware in a sweep."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,9 +171,10 @@ def load_sweep(path: Path) -> Sweep:
     Raises FileFormatError for the first fault, one line with the file, the field, its value and what is allowed.
     """
     file = validate(SweepFile, read_toml(path), path)
+    known = [name for name in assumed_names() if name not in OF_HARDWARE]
     for name in file.assumptions:
-        if name not in ASSUMPTIONS:
-            raise FileFormatError(f"{path}: unknown field assumptions.{name}; allowed: {', '.join(ASSUMPTIONS)}")
+        if name not in known:
+            raise FileFormatError(f"{path}: unknown field assumptions.{name}; allowed: {', '.join(known)}")
     try:
         sweep = Sweep(path=path, file=file, cases=cases(file, str(path)), library=Library(path.parent))
         sweep.check()

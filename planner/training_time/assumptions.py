@@ -95,6 +95,11 @@ class Assumptions:
         )  # fmt: skip
 
 
+def assumed_names() -> tuple[str, ...]:
+    """The names of all assumptions."""
+    return tuple(_shipped())
+
+
 @cache
 def _shipped() -> dict[str, AssumptionTable]:
     every: Any = CheckedTable(named(AssumptionTable))

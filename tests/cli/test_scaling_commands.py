@@ -208,6 +208,14 @@ def test_json_keys_are_documented():
     assert time["accuracy"]
 
 
+def test_explain_counts_repairs_among_failures():
+    usual, repaired = (
+        {x["name"]: x["training"] for x in json.loads(planner(*EXPLAIN, *more, "--json").stdout)["effects"]}
+        for more in ((), ("--repair-hours", "24"))
+    )
+    assert repaired["time between failures"] < 2 * usual["time between failures"] < 0
+
+
 def test_laws():
     assert (
         planner("laws", "gpt3-175b", "--tokens", "300B").stdout

@@ -56,6 +56,16 @@ def test_more_is_never_slower(tmp_path, field, values):
     assert np.all(step[1:] <= step[:-1] * (1 + 1e-12)), step.tolist()
 
 
+def test_checkpoints_repairs_and_stragglers_are_assumed_as_by_time(tmp_path):
+    text = BASE.replace("[search]", "tokens = 1e11\n[search]") + "[assumptions]\nmtbf_hours = 200\n"
+    usual, behind, broken, slow = (
+        float(swept(tmp_path, text + more).numbers("training_goodput")[0])
+        for more in ("", "host_copies = 1\n", "repair_hours = 24\n",
+                     "straggler_hours = 100\nstraggler_minutes = 60\nstraggler_slows = 0.3\n")
+    )  # fmt: skip
+    assert broken < slow < usual < behind
+
+
 def test_where_nothing_fits_the_row_says_so(tmp_path):
     found = swept(tmp_path, f"{BASE}\n[hardware]\naccelerator.memory_gib = [4, 80]\n")
     assert found.values("status") == ["over memory", "fits"]
