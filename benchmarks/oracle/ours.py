@@ -18,7 +18,7 @@ from planner.costs.layer.layer_cost import layer_cost
 from planner.costs.memory.bytes_per_parameter import layer_parameter_bytes, reduced_bytes
 from planner.costs.memory.rank import kept_bytes_of_layer
 from planner.costs.network import traffic
-from planner.costs.network.data_parallel import gathered_twice, shards_per_layer
+from planner.costs.network.data_parallel import gathered_twice
 from planner.costs.parameters import state_parameters
 from planner.hardware import load_accelerator, load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision, Recompute
@@ -86,7 +86,7 @@ def sent_bytes(case: Case) -> dict[str, float]:
     dense = own.layers * (shards - 1.0) / shards
     of_experts = traffic.groups(case.cluster, case.layouts)["expert_data"].ranks
     params = dense + own.experts * (of_experts - 1.0) / of_experts
-    gather = np.where(shards_per_layer(case), params * layer_parameter_bytes(case), 0.0)
+    gather = np.where(case.by_layer, params * layer_parameter_bytes(case), 0.0)
     found = {
         "forward tensor": layer.layer_forward_s,
         "backward tensor": layer.layer_backward_s,

@@ -39,6 +39,7 @@ DISPATCH = {
 }
 ALIKE = 1e-9
 """Relative difference of two estimates that are the same."""
+WAITS = ", whole on every GPU until a step's last micro-batch"
 FORMATS = {6.0: "fp32 beside bf16", 4.0: "fp32", 2.0: "16 bits", 1.0: "8 bits"}
 
 
@@ -63,7 +64,7 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
         length += " (longer than most trainings'; --seq-len sets it)"
     whole = float(case.device.element_bytes[0]) >= 4.0
     kept, sent = 4.0 if whole else float(gradient_bytes(case)[0]), float(reduced_bytes(case)[0])
-    gradients = f"gradients kept in {_format(kept)}, reduced in {_format(sent)}"
+    gradients = f"gradients kept in {_format(kept)}, reduced in {_format(sent)}{WAITS * int(case.scattering[0] < 1)}"
     speed = cluster.network.bandwidth_bytes_per_s / GBIT
     whose = "as asked" if int(layouts.grad_dtype[0]) or int(layouts.grad_reduce_dtype[0]) else setup.framework.name
     precision = Precision(int(layouts.precision[0])).name.lower()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.base.arrays import Array, Ints, record
+from planner.base.arrays import Array, Bools, Ints, record
 from planner.costs.kernels.device import Device
 from planner.costs.parameters import RankParts
 from planner.costs.shapes import padded_vocab
@@ -77,6 +77,21 @@ class Case:
     def busiest_copies(self) -> Array:
         """Copies of tokens that come to the rank with the busiest experts, for each token of its own, shape (n,)."""
         return np.asarray(self.model.top_k * self.busiest)
+
+    @cached_property
+    def by_layer(self) -> Bools:
+        """Whether parameters are gathered and gradients scattered layer by layer, boolean of shape (n,)."""
+        zero = self.layouts.zero
+        return np.asarray((zero == 3) | ((zero == 2) & self.framework.zero2_by_layer))
+
+    @cached_property
+    def scattering(self) -> Array:
+        """Of a step's backward passes, the share that scatters a layer's gradients: all, or the last one; (n,)."""
+        layouts = self.layouts
+        if not self.framework.defers_scatter:
+            return np.ones(1)
+        last = self.by_layer & (layouts.shards > 1) & (layouts.pp == 1)
+        return np.asarray(np.where(last, 1.0 / layouts.micro_batches, 1.0))
 
     @cached_property
     def padded_vocab(self) -> Array:

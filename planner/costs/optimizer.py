@@ -60,7 +60,8 @@ def linked_bytes(case: Case) -> Array:
     Gradients that wait in host memory go there with every micro-batch, and their sum comes back to be added to
     (DeepSpeed, stage3.py, partition_grads; FSDP adds on the host, which counts the same).
     """
-    times = 1.0 + 2.0 * (gradients_on_host(case) > 0) * (case.layouts.micro_batches - 1.0)
+    often = case.scattering * case.layouts.micro_batches
+    times = 1.0 + 2.0 * (gradients_on_host(case) > 0) * (often - 1.0)
     return np.asarray(gradient_bytes(case) * times)
 
 

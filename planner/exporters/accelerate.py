@@ -17,6 +17,9 @@ from planner.search import Fixed
 
 PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "fp32": "no", "tf32": "no"}
 
+SYNC = "gradient_accumulation_kwargs sync_each_batch=True"
+COUNTED = f"; every GPU keeps all gradients meanwhile, which is counted ({SYNC}: profile transformers-sync)"
+ASKED = f", and {SYNC}, else every GPU keeps all gradients, unsharded"
 REPLICAS = "replicas beside tensor or context ranks must be sharded, zero 2 or 3"  # parallelism_config.py
 
 
@@ -93,7 +96,7 @@ class Accelerate(Target):
             nearest.note("main_dtype bf16: load the model with dtype=torch.bfloat16")
         accumulated = row["global_batch"] // (row["micro_batch"] * row["dp"])
         # Transformers, trainer.py: else all backward passes but the last are under no_sync, where FSDP shards nothing.
-        whole = ", and gradient_accumulation_kwargs sync_each_batch=True, else every GPU keeps all gradients, unsharded"
+        whole = COUNTED if nearest.setup.framework.defers_scatter else ASKED
         whole *= accumulated > 1 and row["zero"] > 1
         nearest.note(
             f"micro_batch {row['micro_batch']}: the training script's; give it per_device_train_batch_size="

@@ -82,6 +82,11 @@ class Framework:
     grad_reduce_bytes: float = figure(0, 16, "Bytes per parameter that data-parallel ranks reduce, in fp16 training.")
     bf16_grad_reduce_bytes: float = figure(
         0, 16, "Bytes per parameter that data-parallel ranks reduce, in bf16 or fewer bits.")
+    bf16_scattered_bytes: float = figure(
+        0, 16, "The same of gradients that layers scatter, by ZeRO 3 or zero2_by_layer.", like="bf16_grad_reduce_bytes")
+    defers_scatter: bool = yes(
+        "Without a pipeline, layers scatter their gradients in a step's last micro-batch alone. Until then every rank "
+        "keeps whole ones, in the format that is reduced.", because="in every micro-batch, PyTorch's FSDP unless told")
     reduces_by_policy: bool = yes(
         "Replicas reduce gradients in a format of its own choice also where all states are in bf16.",
         because="PyTorch reduces a gradient in its parameter's format")

@@ -6,6 +6,7 @@ rank 0  F0 F1 F2 .  .  .  .  B2 B1 B0
 rank 1  .  F0 F1 F2 .  .  B2 B1 B0 .
 """
 
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -41,8 +42,8 @@ class GPipe(Schedule):
         """
         total, k = sum(loads.total(pipe.p)), np.asarray(pipe.k)
         blocks = [(passes, number > 0) for passes, number in loads.blocks(pipe.p)]
-        forward = np.maximum.reduce([np.where(there, F, 0.0) for (F, _, _), there in blocks])
-        backward = np.maximum.reduce([np.where(there, I + W, 0.0) for (_, I, W), there in blocks])
+        forward = reduce(np.maximum, [np.where(there, F, 0.0) for (F, _, _), there in blocks])
+        backward = reduce(np.maximum, [np.where(there, I + W, 0.0) for (_, I, W), there in blocks])
         return np.asarray((total + (pipe.m * k - 1) * (forward + backward)) / k)
 
 

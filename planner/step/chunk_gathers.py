@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array, Bools, record
-from planner.costs.network.data_parallel import gathered_twice, shards_per_layer
+from planner.costs.network.data_parallel import gathered_twice
 from planner.step.pipelines import by_chunk
 from planner.step.step_costs import StepCosts
 
@@ -42,7 +42,7 @@ class ChunkSeconds:
 
 def has_chunks(costs: StepCosts) -> Bools:
     """Whether a layout moves its sharded states chunk by chunk, boolean."""
-    return np.asarray(by_chunk(costs.case.layouts) & shards_per_layer(costs.case))
+    return np.asarray(by_chunk(costs.case.layouts) & costs.case.by_layer)
 
 
 def chunk_seconds(costs: StepCosts) -> ChunkSeconds:

@@ -12,7 +12,7 @@ from planner.costs.layer.expert_routing import takes_turns
 from planner.costs.layer.host_launches import host_s
 from planner.costs.layer.kept_operations import by_operation
 from planner.costs.layer.layer_cost import LayerCost
-from planner.costs.network.data_parallel import gathered_twice, shards_per_layer
+from planner.costs.network.data_parallel import gathered_twice
 from planner.costs.network.traffic import LayerTraffic, Traffic, traffic
 from planner.costs.one_layer import OneLayer
 from planner.costs.shapes import is_latent
@@ -94,7 +94,11 @@ def layer_time(case: Case, cost: LayerCost, t: Traffic) -> LayerTime:
     gather_f = shown_s(framework, gather_s, gather_link, forward) + each * t.layer_copy_out_s
     twice = gathered_twice(layouts)
     gather_b = shown_s(framework, twice * gather_s + reduce_s, twice * gather_link + reduce_link, backward)
-    gather_b = gather_b + each * (twice * t.layer_copy_out_s + t.layer_copy_in_s)
+    often = np.where(layer_at_a_time(layouts), 1.0, case.scattering)
+    if framework.defers_scatter:
+        alone = shown_s(framework, twice * gather_s, twice * gather_link, backward)
+        gather_b = often * gather_b + (1.0 - often) * alone
+    gather_b = gather_b + each * (twice * t.layer_copy_out_s + often * t.layer_copy_in_s)
     forward, backward = forward + gather_f, backward + gather_b
     wait_f, wait_b, idle_f, idle_b = host_waits_s(case, forward, backward)
     return LayerTime(
@@ -124,7 +128,7 @@ def host_waits_s(case: Case, forward_s: Array, backward_s: Array) -> tuple[Array
     or another micro-batch's backward pass is launched in turn and keeps the GPU busy (model_chunk_schedule_plan.py).
     """
     layouts = case.layouts
-    host_f, host_b = host_s(case, shards_per_layer(case))
+    host_f, host_b = host_s(case, case.by_layer)
     hooks_s = case.framework.host_recompute_s * case.cluster.host_pace * (not case.framework.compiled_layers)
     again = (layouts.recompute == Recompute.FULL) | by_operation(case)
     host_b = host_b + np.where(again, host_f + mix.shares(case.model).blocks / 2.0 * hooks_s, 0.0)

@@ -241,7 +241,8 @@ def network_operations(setup: Setup, layouts: Layouts) -> tuple[NetworkOperation
         ("sends between stages", "pipeline", 2.0 * v * t.send_s, rank, time.pipeline_comm_s),
         ("gradient reduction and parameter gather" if gathers else "gradient reduction", "data",
          costs.reduce_s + costs.gather_s, (1.0 if gathers else 2 / 3) * rank * together, time.data_comm_s),
-        ("parameters and gradients by layer", "data", t.layer_gather_s * (1 + gathered_twice(x)) + t.layer_reduce_s,
+        ("parameters and gradients by layer", "data",
+         t.layer_gather_s * (1 + gathered_twice(x)) + costs.case.scattering * t.layer_reduce_s,
          layer * together, time.sharding_comm_s),
     )  # fmt: skip
     out = []

@@ -60,7 +60,9 @@ class Remembered:
         if x.precision in (Precision.FP8, Precision.NVFP4):
             value = f.fp8_parameter_bytes if f.fp8_parameter_bytes < 2 and not eighth else 0.0
             copies = (f.fp8_copy_bytes + value) * self.operand
-        own = f.grad_reduce_bytes if fp16 else f.bf16_grad_reduce_bytes
+        in_layers = x.zero == 3 or (x.zero == 2 and f.zero2_by_layer)
+        own = f.bf16_scattered_bytes if in_layers else f.bf16_grad_reduce_bytes
+        own = f.grad_reduce_bytes if fp16 else own
         own = min(own, 2.0) if self.narrow and not f.reduces_by_policy else own
         summed = self.stated(x.grad_reduce_dtype or x.grad_dtype, own)
         return parameter, f.fp8_parameter_bytes if eighth else parameter, copies, 4.0 if self.fp32 else summed
@@ -126,7 +128,11 @@ class Remembered:
             kept = f.kept_pass_gradient_bytes if self.keeps_pass_gradient() else 0.0
             gradient += kept + (f.bucket_bytes if x.zero == 0 else 0.0)
         gradient *= 1 - self.waiting_gradients()
-        gradients = self.sharded(moves.dense, moves.experts, 2) * gradient * at.copies
+        gradients = self.sharded(moves.dense, moves.experts, 2) * gradient
+        in_layers = x.zero == 3 or (x.zero == 2 and f.zero2_by_layer)
+        if f.defers_scatter and in_layers and x.micro_batches > 1 and x.pp == 1 and self.shards > 1:
+            gradients = max(gradients, moves.total * summed)
+        gradients *= at.copies
         logits = at.last * held["logits"]
         working = held["working"] - (held["again"] if alone else 0) + (held["moved"] if moved else 0)
         working += held["layer"] if self.turns else 0

@@ -183,7 +183,8 @@ class Told:
         layers = f.fp8_parameter_bytes if x.precision == Precision.FP8 and x.zero > 0 else parameter
         if self.e == 4.0:
             return parameter, layers, 4.0
-        own = f.grad_reduce_bytes if x.precision == Precision.FP16 else f.bf16_grad_reduce_bytes
+        own = f.bf16_scattered_bytes if self.in_layers else f.bf16_grad_reduce_bytes
+        own = f.grad_reduce_bytes if x.precision == Precision.FP16 else own
         if x.main_dtype == MainDtype.BF16 and not f.reduces_by_policy:
             own = min(own, 2.0)
         stated = x.grad_reduce_dtype or x.grad_dtype
@@ -305,9 +306,8 @@ class Told:
         x, m, f = self.x, self.m, self.f
         parameter, of_layer, summed = self.format_bytes()
         if not self.in_layers:
-            return SimpleNamespace(
-                gather=0.0, reduce=0.0, gather_link=0.0, reduce_link=0.0, out=0.0, into=0.0, ends=0.0
-            )
+            names = ("gather", "reduce", "gather_link", "reduce_link", "out", "into", "ends", "ends_reduce")
+            return SimpleNamespace(**dict.fromkeys(names, 0.0))
         size = own.dense * of_layer, own.experts * of_layer
         chip = self.case.device.accelerator
         rate = chip.memory_bandwidth_bytes_per_s * chip.efficiency.memory_fraction
@@ -317,7 +317,10 @@ class Told:
         times, kept = 2 if f.ends_gathered_twice and x.zero == 3 else 1, 0 if x.train else 1
         tables = SimpleNamespace(dense=table * kept, experts=0.0)
         ends = times * self.over("data", "gather", (table * parameter, 0.0)) / self.pace()
-        ends += self.summed("scatter", tables) + table * (times * out + kept * into)
+        once = f.defers_scatter and x.pp == 1 and self.shards > 1
+        last = 1 / x.micro_batches if once else 1.0
+        ends_reduce = self.summed("scatter", tables) + table * kept * into
+        ends += last * ends_reduce + table * times * out
         away = max(x.offload_parameters, x.offload_fraction if x.offload_optimizer and f.one_sharded_copy else 0.0)
         host = self.case.cluster.host_link
         away_s = away / (host.bandwidth_bytes_per_s * host.fraction)
@@ -328,7 +331,7 @@ class Told:
         return SimpleNamespace(
             gather=self.over("data", "gather", size) / self.pace() + come, reduce=self.summed("scatter", moves),
             gather_link=self.over("data", "gather", size, True), reduce_link=self.summed("scatter", moves, True),
-            out=own.total * out, into=moves.total * into, ends=ends,
+            out=own.total * out, into=moves.total * into, ends=ends, ends_reduce=ends_reduce,
         )  # fmt: skip
 
     def step(self, own: Any, copies: int) -> tuple[float, float, float]:

@@ -255,7 +255,7 @@ def test_what_is_whole_while_it_is_at_work():
     assert [more(zero) for zero in (1, 2, 3)] == [0, 872 * 4, 872 * (4 + 2 * 2)]
     assert [more(zero, at_once=3.0) for zero in (2, 3)] == [3 * 872 * 4, 3 * 872 * (4 + 2 * 2)]
     assert more(3, layers=1.0) == 872 * (4 + 2)  # there is no second layer
-    half = replace(FRAMEWORK, bf16_grad_reduce_bytes=2.0)
+    half = replace(FRAMEWORK, bf16_grad_reduce_bytes=2.0, bf16_scattered_bytes=2.0)
     assert [more(zero, framework=half) for zero in (2, 3)] == [872 * 2, 872 * (2 + 2 * 2)]
     # DeepSpeed holds so many parameters and gradients at most, or its largest matrix, 8 x 32.
     limited = replace(FRAMEWORK, live_parameters=1000, reduce_bucket_parameters=300)

@@ -24,9 +24,11 @@ from tests.costs.toy import FRAMEWORK, case, device, number_formats
 def drawn_framework(rng):
     """Every figure that a rank's memory reads, on or off."""
     flags = ("gathered_logits", "freed_in_turn", "one_sharded_copy", "spare_gradients", "param_remainders",
-             "selective_operations", "stage_buffers", "reduces_by_policy")  # fmt: skip
+             "selective_operations", "stage_buffers", "reduces_by_policy", "defers_scatter",
+             "zero2_by_layer")  # fmt: skip
     some = {
         "gradient_bytes": 6.0, "bf16_gradient_bytes": 2.0, "grad_reduce_bytes": 4.0, "bf16_grad_reduce_bytes": 2.0,
+        "bf16_scattered_bytes": 2.0,
         "kept_pass_gradient_bytes": 2.0, "host_gradients_zero": 1.0, "host_fp32_gradients_zero": 2.0,
         "update_parameters": 200.0,
         "bucket_bytes": 1.5, "update_bytes": 0.5, "gathered_inputs": 0.75, "gate_tensors": 2.5, "logit_copies": 1.5,

@@ -64,12 +64,13 @@ def drawn_framework(rng):
     """Every figure that a collective reads, on or off."""
     flags = ("copied_sequences", "whole_sends", "gathered_logits", "sdpa_context", "gathered_context", "flat_copies",
              "zero2_by_layer", "ends_gathered_twice", "whole_reduces", "selective_operations",
-             "one_sharded_copy", "reduces_by_policy")  # fmt: skip
+             "one_sharded_copy", "reduces_by_policy", "defers_scatter")  # fmt: skip
     return replace(
         FRAMEWORK, **{name: bool(rng.random() < 0.4) for name in flags}, send_turns=rng.choice([1.0, 2.0]),
         gate_reduces=rng.choice([0.0, 1.0]), network_startup_s=rng.choice([0.0, 0.7]), deepep_bytes_per_s=0.9,
         sharded_nodes=rng.choice([1e6, 1.0, 3.0]), sharded_stage=rng.choice([1.0, 3.0]), fp8_parameter_bytes=1.0,
         reduce_bucket_bytes=rng.choice([0.0, 300.0]), grad_reduce_bytes=rng.choice([2.0, 4.0]),
+        bf16_scattered_bytes=rng.choice([2.0, 4.0]),
         overlap_tensor=rng.choice([0.0, 0.5]),
     )  # fmt: skip
 
@@ -125,7 +126,7 @@ def test_collectives_last_as_long_as_their_sentences_say(model):
         copies, full = int(rng.integers(1, 3)), replace(table, train=np.zeros(n, dtype=np.int64))
         step = data_traffic(replace(of, layouts=full), ranks, copies)
         for i, row in enumerate(rows):
-            x = SimpleNamespace(**{name: row[name] for name in CHOICES})
+            x = SimpleNamespace(**{name: row[name] for name in CHOICES}, micro_batches=6 // row["micro_batch"])
             told = Told(of, x, mix.shares(model), tuple(float(at(g, i, n)) for g in gathers),
                         int(at(dispatchers(of), i, n)))  # fmt: skip
             layer = told.layer(one_rank(own, i), one_rank(moves, i))
@@ -139,7 +140,8 @@ def test_collectives_last_as_long_as_their_sentences_say(model):
             say |= dict(zip(("send_s", "tied_s"), told.sent(), strict=True))
             say |= {"layer_gather_s": layer.gather, "layer_reduce_s": layer.reduce, "ends_sharding_s": layer.ends,
                     "layer_gather_link_s": layer.gather_link, "layer_reduce_link_s": layer.reduce_link,
-                    "layer_copy_out_s": layer.out, "layer_copy_in_s": layer.into}  # fmt: skip
+                    "ends_reduce_s": layer.ends_reduce,
+                        "layer_copy_out_s": layer.out, "layer_copy_in_s": layer.into}  # fmt: skip
             got = {name: float(at(getattr(found, name), i, n)) for name in vars(found)}
             assert got == pytest.approx(say, rel=1e-9), (row, of.framework, of.cluster)
             want = told.step(one_rank(ranks, i), copies)

@@ -479,11 +479,14 @@ def test_bridge_fields_are_published(any_plan):
     assert len(used) > 15
 
 
-def test_accumulated_gradients_are_sharded_after_every_pass():
+def test_whole_gradients_are_counted_or_asked_away():
     """Transformers, trainer.py: without sync_each_batch all passes but the last are under no_sync."""
     several, once = (export("accelerate", plan("llama3-8b", dp=8, zero=3, global_batch=8 * n)).notes for n in (4, 1))
-    wanted = "gradient_accumulation_steps=4, and gradient_accumulation_kwargs sync_each_batch=True"
-    assert any(wanted in said for said in several)
+    assert any("gradient_accumulation_steps=4; every GPU keeps all gradients meanwhile" in said for said in several)
+    for name in ("transformers-sync", "fsdp"):
+        sharded = export("accelerate", plan("llama3-8b", framework=name, dp=8, zero=3, global_batch=32)).notes
+        wanted = "gradient_accumulation_steps=4, and gradient_accumulation_kwargs sync_each_batch=True"
+        assert any(wanted in said for said in sharded)
     replicas = export("accelerate", plan("llama3-8b", dp=8, zero=0, global_batch=32)).notes
     assert not any("sync_each_batch" in said for said in (*once, *replicas)), "DDP keeps whole gradients anyway"
 

@@ -234,7 +234,7 @@ def test_a_file_on_a_base_without_a_name_has_its_own(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "profile"),
-    [("DeepSpeed", "transformers-deepspeed"), ("Lit-GPT", "fsdp-compiled"), ("mindspeed", "megatron-core"),
+    [("DeepSpeed", "transformers-deepspeed"), ("Lit-GPT", "litgpt"), ("mindspeed", "megatron-core"),
      ("LLaMA-Factory", "llama-factory"), ("Colossal-AI", "colossalai"), ("PaddlePaddle", "paddlenlp")],
 )  # fmt: skip
 def test_a_framework_goes_by_the_names_of_those_that_run_its_code(name, profile):

@@ -58,7 +58,10 @@ class Shown:
         gather_f += times * w.layer_copy_out_s
         both = again * w.layer_gather_s + w.layer_reduce_s, again * w.layer_gather_link_s + w.layer_reduce_link_s
         gather_b = beside(f, times * both[0], times * both[1], b_s)
-        gather_b += times * (again * w.layer_copy_out_s + w.layer_copy_in_s)
+        last = 1 / x.micro_batches if x.once and not x.at_a_time else 1.0
+        before = beside(f, again * w.layer_gather_s, again * w.layer_gather_link_s, b_s)
+        gather_b = last * gather_b + (1 - last) * before
+        gather_b += times * (again * w.layer_copy_out_s + last * w.layer_copy_in_s)
         f_s, b_s = f_s + gather_f, b_s + gather_b
         wait_f, wait_b, idle_f, idle_b = self.waits(f_s, b_s)
         return {

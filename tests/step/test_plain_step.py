@@ -8,7 +8,6 @@ import pytest
 
 from planner.costs.layer.host_launches import host_s
 from planner.costs.layer.layer_cost import LayerCost
-from planner.costs.network.data_parallel import shards_per_layer
 from planner.costs.network.traffic import Traffic
 from planner.layouts import Layouts, Recompute
 from planner.models import mix
@@ -32,7 +31,14 @@ def drawn_framework(rng):
     """Every share that hides, and the host's launches, on or off."""
     shares = ("overlap_grad_reduce", "overlap_grad_reduce_pipelined", "overlap_param_gather", "overlap_pipeline",
               "overlap_tensor", "overlap_tensor_backward", "overlap_experts")  # fmt: skip
-    flags = ("gathered_context", "sdpa_context", "compiled_layers", "selective_operations", "zero2_by_layer")
+    flags = (
+        "gathered_context",
+        "sdpa_context",
+        "compiled_layers",
+        "selective_operations",
+        "zero2_by_layer",
+        "defers_scatter",
+    )
     return replace(
         FRAMEWORK, **{name: rng.choice([0.0, 0.4, 1.0]) for name in shares},
         **{name: bool(rng.random() < 0.3) for name in flags}, tensor_slowdown=rng.choice([1.0, 1.5]),
@@ -66,13 +72,20 @@ def of_row(record, i, n):
     return {f.name: float(at(getattr(record, f.name), i, n)) for f in fields(record)}
 
 
-def plain(row, model):
-    """A layout's choices, what of its schedule counts here, and the model's modules of multi-token prediction."""
+def plain(row, model, f):
+    """A layout's choices, what of its schedule counts here, and the model's modules of multi-token prediction.
+
+    once: whether layers scatter gradients in a step's last micro-batch alone.
+    """
+    in_layers = row["zero"] == 3 or (row["zero"] == 2 and f.zero2_by_layer)
+    once = f.defers_scatter and in_layers and row["pp"] == 1 and row["dp"] * row["cp"] > 1
     micro_batches = row["global_batch"] // row["dp"] // row["micro_batch"]
     at_a_time = get_schedule(row["schedule"]).layer_at_a_time
     modules = model.num_mtp_layers
     latent = model.kv_lora_rank > 0
-    return SimpleNamespace(**row, micro_batches=micro_batches, at_a_time=at_a_time, modules=modules, latent=latent)
+    return SimpleNamespace(
+        **row, micro_batches=micro_batches, at_a_time=at_a_time, modules=modules, latent=latent, once=once
+    )
 
 
 @pytest.mark.parametrize("model", MODELS, ids=range(len(MODELS)))
@@ -83,10 +96,10 @@ def test_a_layer_shows_what_its_sentences_say(model):
         of = case(model=model, layouts=Layouts.of(**{name: [row[name] for row in rows] for name in rows[0]}),
                   framework=drawn_framework(rng))  # fmt: skip
         cost, wire = drawn_seconds(rng, LayerCost, n), drawn_seconds(rng, Traffic, n)
-        found, launches = layer_time(of, cost, wire), host_s(of, shards_per_layer(of))
+        found, launches = layer_time(of, cost, wire), host_s(of, of.by_layer)
         for i, row in enumerate(rows):
             told = Shown(
-                of.framework, plain(row, model), SimpleNamespace(**of_row(cost, i, n)),
+                of.framework, plain(row, model, of.framework), SimpleNamespace(**of_row(cost, i, n)),
                 SimpleNamespace(**of_row(wire, i, n)), tuple(float(at(s, i, n)) for s in launches),
                 bool(mix.shares(model).sparse > 0),
             ).told()  # fmt: skip
@@ -117,7 +130,7 @@ def test_a_step_is_made_of_what_its_sentences_say(model):
         data = data_comm(costs, slowest[0], slowest[1] + slowest[2], model.num_layers / layouts.pp)
         time = step_time(costs)
         for i, row in enumerate(rows):
-            x, parts = plain(row, model), seconds_of(costs, i, n)
+            x, parts = plain(row, model, framework), seconds_of(costs, i, n)
             held = [
                 SimpleNamespace(layers=float(at(layers, i, n)), first=first, last=last, modules=modules)
                 for layers, first, last, modules in (

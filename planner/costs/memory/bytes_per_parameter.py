@@ -10,7 +10,7 @@ from planner.costs.parameters import RankParameters, state_parameters
 from planner.layouts import GradDtype, Layouts, OptimizerKind, Precision
 
 
-def _from_bf16(layouts: Layouts, others: float, bf16: float) -> Array:
+def _from_bf16(layouts: Layouts, others: float, bf16: Any) -> Array:
     return np.asarray(np.where(layouts.precision >= Precision.BF16, bf16, others))
 
 
@@ -115,8 +115,10 @@ def gradients_on_host(case: Case) -> Array:
 def reduced_bytes(case: Case) -> Any:
     """Bytes of the gradient that data-parallel ranks sum: the user's format, else that kept, else the framework's."""
     layouts = case.layouts
-    own = _from_bf16(layouts, case.framework.grad_reduce_bytes, case.framework.bf16_grad_reduce_bytes)
-    if not case.framework.reduces_by_policy:
+    f = case.framework
+    of_bf16 = np.where(case.by_layer, f.bf16_scattered_bytes, f.bf16_grad_reduce_bytes)
+    own = _from_bf16(layouts, f.grad_reduce_bytes, of_bf16)
+    if not f.reduces_by_policy:
         own = np.where(layouts.all_in_bf16, np.minimum(own, 2.0), own)
     stated = np.where(layouts.grad_reduce_dtype == GradDtype.FRAMEWORK, layouts.grad_dtype, layouts.grad_reduce_dtype)
     mixed = _as_stated(stated, own)
@@ -184,10 +186,14 @@ def updated_bytes(own: RankParameters, layouts: Layouts) -> RankParameters:
 def accumulated_bytes(case: Case) -> Array:
     """Bytes per parameter that adding one micro-batch's gradient to the sum moves through memory.
 
-    A sharded gradient (ZeRO-2 and 3) is a replica's part. The first micro-batch of a step has nothing to add to.
+    A sharded gradient (ZeRO-2 and 3) is a replica's part. The first micro-batch of a step has nothing to add to. Whole
+    gradients are cast where they add up in more bits (PyTorch, _fsdp_param.py, to_accumulated_grad_if_needed).
     """
     layouts, of_16_bits, of_bf16 = case.layouts, case.framework.accumulate_bytes, case.framework.bf16_accumulate_bytes
     own, both = _from_bf16(layouts, of_16_bits, of_bf16), (of_16_bits, of_bf16)
     moved = _as_stated(_summed_in(layouts), own, max(both), min(both))
     shards = np.where(layouts.zero >= 2, layouts.shards, 1)
-    return np.asarray(moved / shards * (1.0 - 1.0 / layouts.micro_batches))
+    later = 1.0 - 1.0 / layouts.micro_batches
+    one, summed = parameter_bytes(layouts), reduced_bytes(case)
+    whole = later * (one + 2.0 * summed) + (1.0 - later) * (summed > one) * (one + summed)
+    return np.asarray(np.where(case.scattering < 1.0, whole, moved / shards * later))

@@ -26,6 +26,7 @@ from planner.costs.memory.bytes_per_parameter import (
     parameter_bytes,
     parameters_on_host,
     rank_parameter_bytes,
+    reduced_bytes,
 )
 from planner.costs.memory.chosen_layers import layers_not_recomputed, offloaded_layers
 from planner.costs.memory.framework_buffers import (
@@ -238,12 +239,17 @@ def _is_mixed(case: Case) -> Any:
 
 
 def _gradients_bytes(case: Case, own: RankParameters) -> Array:
-    """Bytes of the gradients that a rank keeps of one copy of its states."""
+    """Bytes of the gradients that a rank keeps of one copy of its states.
+
+    Whole ones of earlier micro-batches are on the accelerator even where their shards go to the host, and go as these
+    come (PyTorch, _fsdp_param_group.py, post_backward).
+    """
     kept = gradient_bytes(case)
     if case.framework.bucket_bytes > 0:
         kept = kept + (case.layouts.zero == 0) * case.framework.bucket_bytes
     kept = np.where(_is_mixed(case), kept, 4.0) * (1.0 - gradients_on_host(case))
-    return np.asarray(state_parameters(own, case.layouts, 2) * kept)
+    whole = np.where(case.scattering < 1.0, own.total * reduced_bytes(case), 0.0)
+    return np.maximum(state_parameters(own, case.layouts, 2) * kept, whole)
 
 
 def _parameters_bytes(case: Case, own: RankParameters, moves: RankParameters, copies: Any, versions: Any) -> Array:

@@ -103,18 +103,13 @@ def _groups(case: Case, cluster: Cluster) -> dict[str, Group]:
     return {name: each.spread(group) for name, group in groups(later, each.layouts, OF_REPLICAS).items()}
 
 
-def shards_per_layer(case: Case) -> Bools:
-    """Whether parameters are gathered and gradients scattered layer by layer, boolean of shape (n,)."""
-    return np.asarray((case.layouts.zero == 3) | ((case.layouts.zero == 2) & case.framework.zero2_by_layer))
-
-
 def flat_copies_s(case: Case) -> tuple[Array, Array]:
     """Seconds in which a gathered parameter is copied out of the unit's buffer, and its gradient into one, (n,).
 
     FSDP2 does both on the stream that computes (PyTorch, _fsdp_collectives.py: split_with_sizes_copy, and chunk_cat,
     which casts to the precision that is reduced).
     """
-    used = shards_per_layer(case) & (case.layouts.shards > 1) & case.framework.flat_copies
+    used = case.by_layer & (case.layouts.shards > 1) & case.framework.flat_copies
     own = parameter_bytes(case.layouts)
     moved = (2.0 * layer_parameter_bytes(case), own + reduced_bytes(case))
     out, into = (np.where(used, each / case.device.memory_rate, 0.0) for each in moved)
@@ -130,7 +125,7 @@ def data_traffic(case: Case, own: RankParameters, copies: Any = 1) -> tuple[Arra
     """Seconds of the gradient reduction, once a step or for ZeRO-2 once a micro-batch, and of the parameter gather.
 
     And what the gather's bytes take of a node's links. own: of the rank with most, before sharding, of which only the
-    trained ones move; copies: that it holds of them. All are 0 where layers have them (`shards_per_layer`).
+    trained ones move; copies: that it holds of them. All are 0 where layers have them (`Case.by_layer`).
     """
     own = trained(case, own)
     data = DataCollectives.of(case, own.expert_share)
@@ -145,7 +140,7 @@ def data_traffic(case: Case, own: RankParameters, copies: Any = 1) -> tuple[Arra
         reduce = reduce + np.where(zero == 0, bucket_starts_s(case, data.by["data"], stage_params), 0.0)
     late_sum, late_scatter, late_gather = late_buckets_s(case, stage_params)
     reduce = reduce + np.where(whole, late_sum, late_scatter)
-    in_layers = shards_per_layer(case)
+    in_layers = case.by_layer
     updated = ((zero == 1) | (zero == 2)) & ~in_layers
     kept = rank_parameter_bytes(own, case)
     gather, link = (

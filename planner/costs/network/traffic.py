@@ -24,7 +24,7 @@ from planner.costs.network.collectives import (
     send_s,
     shift_s,
 )
-from planner.costs.network.data_parallel import DataCollectives, flat_copies_s, shards_per_layer
+from planner.costs.network.data_parallel import DataCollectives, flat_copies_s
 from planner.costs.network.groups import OF_LAYERS, RINGS, Group, groups, with_startup
 from planner.costs.parameters import RankParameters
 from planner.costs.shapes import is_latent
@@ -64,6 +64,7 @@ class ShardedLayer:
     layer_gather_link_s, layer_reduce_link_s: of that, a node's links and a ring's steps between nodes.
     layer_copy_out_s, layer_copy_in_s: the layer's copies (`flat_copies_s`).
     ends_sharding_s: gather and scatter of embedding and head, once; their parameters stay gathered between the passes.
+    ends_reduce_s: of that, the scatter.
     """
 
     layer_gather_s: Array
@@ -73,6 +74,7 @@ class ShardedLayer:
     layer_copy_out_s: Array
     layer_copy_in_s: Array
     ends_sharding_s: Array
+    ends_reduce_s: Array
 
 
 @record
@@ -281,9 +283,11 @@ def traffic(case: Case, layer: LayerTraffic, params: RankParameters) -> Traffic:
     cluster = with_startup(case.cluster, case.framework.network_startup_s)
     summed = (np.asarray(model.tied) | (np.asarray(model.num_mtp_layers) > 0)) & (layouts.pp > 1) & ~frozen(case)
     table_bytes = case.padded_vocab / layouts.tp * model.hidden * reduced_bytes(case)
+    sharded = _sharded(case, params)
+    ends_s = sharded.ends_sharding_s - (1.0 - case.scattering) * sharded.ends_reduce_s
     return Traffic(
         **{f.name: getattr(layer, f.name) for f in fields(LayerTraffic)},
-        **vars(_sharded(case, params)),
+        **(vars(sharded) | {"ends_sharding_s": ends_s}),
         send_s=micro_batch_send_s(case),
         tied_s=np.where(summed, 2.0 * rank_send_s(cluster, layouts, table_bytes), 0.0),
     )
@@ -297,7 +301,7 @@ def _sharded(case: Case, params: RankParameters) -> ShardedLayer:
 
 def _sharded_layer(case: Case, params: RankParameters) -> ShardedLayer:
     """ZeRO's collectives of a layer, and of the ends; arguments as in `traffic`."""
-    model, layouts, whole = case.model, case.layouts, shards_per_layer(case)
+    model, layouts, whole = case.model, case.layouts, case.by_layer
     if not np.any(whole):
         return ShardedLayer(**{f.name: np.zeros_like(params.total) for f in fields(ShardedLayer)})
     moves = trained(case, params)
@@ -309,8 +313,9 @@ def _sharded_layer(case: Case, params: RankParameters) -> ShardedLayer:
     dense = replace(data, expert_share=np.zeros(1))
     times = np.where(case.framework.ends_gathered_twice & (layouts.zero == 3), 2.0, 1.0)
     ends_s = times * dense.sharded_s(all_gather_s, ends, parameter_bytes(layouts))
-    ends_s = ends_s + dense.reduced_s(reduce_scatter_s, ends * (1.0 - frozen(case)))
-    ends_s = ends_s + ends * (times * copy_out + (1.0 - frozen(case)) * copy_in)
+    moved = ends * (1.0 - frozen(case))
+    ends_reduce_s = dense.reduced_s(reduce_scatter_s, moved) + moved * copy_in
+    ends_s = ends_s + ends_reduce_s + ends * times * copy_out
     # Shards in host memory come over the host link first, on the stream that then gathers them (DeepSpeed,
     # partition_parameters.py, all_gather_coalesced; FSDP2, _fsdp_collectives.py, all_gather_copy_in).
     mine = params.dense / layouts.shards + params.experts / layouts.expert_shards
@@ -334,4 +339,5 @@ def _sharded_layer(case: Case, params: RankParameters) -> ShardedLayer:
         layer_copy_out_s=params.total * copy_out,
         layer_copy_in_s=moves.total * copy_in,
         ends_sharding_s=np.where(whole, ends_s, 0.0),
+        ends_reduce_s=np.where(whole, ends_reduce_s, 0.0),
     )
