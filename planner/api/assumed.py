@@ -17,6 +17,7 @@ from planner.costs.placement import node_ranks
 from planner.hardware import profile_names
 from planner.layouts import Dispatcher, Layouts, OptimizerKind, Precision
 from planner.question import as_it_has
+from planner.report.tables import UNCOUNTED
 from planner.setup import Setup
 from planner.step.estimate import estimate
 from planner.step.legality import legal
@@ -148,7 +149,7 @@ def _kernels(setup: Setup, layouts: Layouts) -> list[str]:
     if not layouts.fused_norm[0] and setup.model.rms_norm:
         said.append("norms of several kernels (--fused-norm: one)")
     if layouts.cuda_graphs[0]:
-        replayed = "layers replayed as CUDA graphs, whose own buffers are not counted"
+        replayed = f"layers replayed as CUDA graphs, {UNCOUNTED}"
         said.append(replayed if graphed(layouts)[0] else "no CUDA graphs: layers recomputed or offloaded have none")
     if framework.compiled_layers:
         by = "XLA" if framework.stack == "jax" else "torch.compile"

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 MEMORY = {"buffers": "buffers of a layer at work", "reserved": "context, communicators"}
 """Parts of the memory whose own names don't say what they are."""
 GRAPHS = "--cuda-graphs"
+UNCOUNTED = "whose own buffers are not counted: a few GB, over 10 GB in some pipelines"
+"""Of CUDA graphs, by NVIDIA's experience (Megatron-Bridge, docs/performance-guide.md), which states no rule."""
 HOPELESS = 0.01  # a chance of fitting that nobody would try
 DIFFERS = 0.01  # of a step: a closed form that is further from the timeline is shown beside it
 PARTS = {
@@ -153,7 +155,8 @@ def recommendation_view(found: Recommendation, setup: Setup, beside: Mapping[str
 def lighter_lines(faster_with: Mapping[str, float], layouts: Mapping[str, dict[str, Any]]) -> list[str]:
     """Steps with options that shorten them, and whose they are: a sentence for the host's launches, one for memory."""
     steps = {o: f"{format_seconds(step)} with {o} ({layout_text(layouts[o])})" for o, step in faster_with.items()}
-    launches, lighter = steps.pop(GRAPHS, ""), ", ".join(steps.values())
+    launches = f"{steps.pop(GRAPHS)}, {UNCOUNTED}" if GRAPHS in steps else ""
+    lighter = ", ".join(steps.values())
     lines = {"Slow for the host's launches": launches, "Slow for want of memory": lighter}
     return [f"{why}: a step takes {said}" for why, said in lines.items() if said]
 

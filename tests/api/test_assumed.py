@@ -4,6 +4,7 @@ import pytest
 
 import planner
 from planner.base.errors import InputError
+from planner.report.tables import UNCOUNTED
 
 
 def test_gradients_optimizer_length_and_network_are_said():
@@ -109,7 +110,7 @@ def test_norms_are_the_framework_s_own_where_nothing_is_said():
 
 def test_cuda_graphs_are_those_of_the_framework_s_recipes_where_nothing_is_said():
     """Most of NVIDIA's recipes of Blackwell have them, few of H100; torchtitan has none to ask for."""
-    said = "layers replayed as CUDA graphs, whose own buffers are not counted"
+    said = f"layers replayed as CUDA graphs, {UNCOUNTED}"
     choices = {"batch": 128, "dp": 2, "tp": 4, "sequence_parallel": True}
     for cluster, framework, asked, wanted in (
         ("gb200-nvl72", "nemo", None, True), ("gb200-nvl72", "nemo", False, False), ("dgx-h100", "nemo", None, False),
@@ -129,6 +130,7 @@ def test_a_search_that_waits_for_launches_says_what_graphs_would_bring():
     graphed = planner.recommend(planner.Model("qwen3-30b-a3b", seq_len=4096), "dgx-h100", cuda_graphs=True, **asked)
     assert plan.faster_with["--cuda-graphs"] == graphed.best.step_time_s < 0.95 * plan.best.step_time_s
     assert "Slow for the host's launches: a step takes" in str(plan)
+    assert "), whose own buffers are not counted: a few GB" in str(plan)
     assert "--cuda-graphs" not in graphed.faster_with
     assert planner.recommend("llama3-70b", "dgx-h100", gpus=256, batch=1024, top=1).faster_with == {}
 
