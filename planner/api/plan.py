@@ -153,7 +153,7 @@ class Plan(Shown, Alternatives, Sequence[LayoutEstimate]):
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the plan, as `planner recommend --save` does, for `planner export`, `compare` and `train`.
+        """Write the plan, as `planner recommend --save` does, for the commands that read one, such as `planner export`.
 
         Raises:
             LayoutError: nothing fits in memory, so there is no plan.

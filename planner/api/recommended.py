@@ -29,9 +29,9 @@ def recommend(
 
     batch: sequences per optimizer step; None is about 4M tokens. tp to sequence_parallel: allow only this
     value, or these; None allows all.
-    allow_offload: also optimizer state in host memory. allow_async: also schedules that change the training.
-    any_framework: also what the framework does not have. exclude: what must not be chosen, such as "schedule=zb-*",
-    "tp=8", or "cp" for any but its default. fit_chance: how likely a layout must fit in memory, 0.95
+    allow_offload: also optimizer state, parameters and activations in host memory. allow_async: also schedules that
+    change the training. any_framework: also what the framework does not have. exclude: what must not be chosen, such as
+    "schedule=zb-*", "tp=8", or "cp" for any but its default. fit_chance: how likely a layout must fit in memory, 0.95
     unless given; besides, headroom_gib is the memory to leave free, and max_memory_gib the most to take.
     framework, precision, attention: None is what is usual on the cluster. framework: a profile, or one that
     `LayoutEstimate.export` writes for. base: torchtitan's own recipe, for a model that it doesn't have.

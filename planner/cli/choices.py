@@ -117,7 +117,8 @@ def _care() -> list[inspect.Parameter]:
                parser=lambda text: gib("--max-memory", text), metavar="<GiB>"),
         option("any_framework", "--any-framework", bool, False, "Also schedules that the framework does not have."),
         option("allow_async", "--allow-async", bool, False, "Also schedules that change the training, such as 2bw."),
-        option("allow_offload", "--allow-offload", bool, False, "Also optimizer state and activations in host memory."),
+        option("allow_offload", "--allow-offload", bool, False,
+               "Also optimizer state, parameters and activations in host memory."),
         option("exclude", "--exclude --not", list[str] | None, None,
                "What must not be chosen: schedule=zb-*, tp=4,8, or cp for any but its default. May be given again."),
     ]  # fmt: skip
