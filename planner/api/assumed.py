@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from planner.base.units import GBIT, format_bytes
+from planner.base.units import GBIT, counted, format_bytes, gpus_text
 from planner.choices.choice import value_text
 from planner.choices.enumerations import names
 from planner.choices.table import CHOICES, DEGREES
@@ -83,7 +83,7 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
         if (each := int(node_ranks(cluster, gpus))) < node:
             said.append(f"{gpus // each} nodes with {each} of {node} GPUs each")
         elif gpus % node:
-            said.append(f"{gpus // node} whole nodes of {node} GPUs and {gpus % node} GPUs of another")
+            said.append(f"{counted(gpus // node, 'whole node')} of {node} GPUs and {gpus_text(gpus % node)} of another")
         said.append(f"{cluster.nics_per_node} x {speed:g} Gb/s per node")
     if held := float(offloaded_bytes(model, layouts, weight_copies(layouts))[0]):
         room = cluster.host_memory_bytes

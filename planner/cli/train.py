@@ -169,7 +169,8 @@ def _reporter(training: Training, quiet: bool) -> Any:
         return lambda progress: None
     terminal, model = sys.stderr.isatty(), training.task.model
     tokens, ranks = training.samples.sequences * model.seq_len, training.task.num_ranks
-    size = f"{model.num_layers} layers of width {model.hidden}, {tokens:,} tokens per step, {counted(ranks, 'rank')}"
+    size = f"{counted(model.num_layers, 'layer')} of width {model.hidden}, {tokens:,} tokens per step"
+    size += f", {counted(ranks, 'rank')}"
     begun = False
 
     def report(progress: Progress) -> None:

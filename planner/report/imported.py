@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from planner.base.units import GIB, format_seconds
+from planner.base.units import GIB, counted, format_seconds
 from planner.hardware import Cluster
 from planner.models.flops import shown_mfu
 from planner.report.plain_table import View, bold, plain_table, stacked
@@ -55,7 +55,7 @@ def review_view(review: Review, run: View) -> View:
 def left_out_lines(unknown: Sequence[str], ignored: int) -> list[str]:
     """What of a configuration was not understood, and how many settings don't matter."""
     lines = [f"Not understood, and left out: {' '.join(unknown)}"] if unknown else []
-    return lines + ([f"{ignored} more settings change neither time nor memory."] if ignored else [])
+    return lines + ([f"Neither time nor memory depends on {counted(ignored, 'more setting')}."] if ignored else [])
 
 
 def review_record(review: Review, cluster: Cluster) -> dict[str, Any]:

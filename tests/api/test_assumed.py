@@ -20,6 +20,7 @@ def test_gradients_optimizer_length_and_network_are_said():
     ("gpus", "said"),
     [
         (100, "20 nodes with 5 of 8 GPUs each"),
+        (9, "1 whole node of 8 GPUs and 1 GPU of another"),
         (62, "7 whole nodes of 8 GPUs and 6 GPUs of another"),
         (64, None),
     ],
@@ -27,7 +28,7 @@ def test_gradients_optimizer_length_and_network_are_said():
 def test_nodes_that_are_filled_in_part_are_said(gpus, said):
     """What the seconds are of."""
     found = planner.estimate("gpt2", "dgx-h100", batch=gpus, dp=gpus).assumed
-    assert [phrase for phrase in found if " nodes " in phrase] == ([said] if said else [])
+    assert [phrase for phrase in found if " node" in phrase and "per node" not in phrase] == ([said] if said else [])
 
 
 def test_what_was_asked_of_gradients_and_the_optimizer_is_said():

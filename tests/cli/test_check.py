@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from planner.base.units import counted
 from planner.cli import app
 from tests.hang import HANG_S
 
@@ -81,7 +82,7 @@ def test_what_was_not_understood_is_said_as_estimate_says_it(repository):
     said, told = check(repository).stdout, json.loads(check(repository, "--against", "HEAD", "--json").stdout)
     whole = CliRunner().invoke(app, ["estimate", "--megatron-args", f"@{repository}", "--cluster", "dgx-h100"]).stdout
     lines = ["Not understood, and left out: --foo-bar --tensor-model-parallel-siz"]
-    lines.append(f"{told['after']['ignored']} more settings change neither time nor memory.")
+    lines.append(f"Neither time nor memory depends on {counted(told['after']['ignored'], 'more setting')}.")
     lines += [f"Of the configuration: {note}" for note in told["after"]["assumed"]]
     assert len(lines) == 4
     for line in lines:
