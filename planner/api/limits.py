@@ -101,9 +101,7 @@ def network(
         raise InputError(f"gpus is {gpus}; allowed: more than the {pod} of one pod (pod_nodes {own.pod_nodes})")
     hourly = assume(own, {"price_usd_per_hour": price}).prices.price_per_hour
     if network_price is not None and hourly is None:
-        raise InputError(
-            f"network_price is {network_price:g} without a price; allowed: beside price, USD for a GPU's hour"
-        )
+        raise InputError(f"network_price is {network_price:g} without a price; allowed: beside a price per GPU-hour")
     given = {name: value for name, value in choices.items() if value is not None and _is_given(name, value)}
     case = NetworkCase(setup=setup, axis=axis_of(along, own), request=question, given=given)
     found = curve(case)

@@ -68,9 +68,9 @@ def place_plan(plan: SavedPlan, gbit: Array, hosts: list[str] | None = None) -> 
     nodes = math.ceil(plan.gpus / each)
     if nodes == 1:
         raise InputError(f"the plan's {plan.gpus} GPUs are on one node; allowed: two nodes or more, to be put in order")
-    for what, has in (("bandwidths", len(gbit)), ("hosts", nodes if hosts is None else len(hosts))):
+    for what, has in (("bandwidth", len(gbit)), ("hosts", nodes if hosts is None else len(hosts))):
         if has != nodes:
-            raise InputError(f"{what} are of {has} nodes; allowed: the plan's {nodes}, of {each} GPUs each")
+            raise InputError(f"{what} has {has} nodes; allowed: the plan's {nodes}, of {each} GPUs each")
     if cluster.oversubscription > 1.0:
         pods = f"oversubscription is {cluster.oversubscription:g}"
         raise InputError(f"{pods}; allowed: 1, for the bandwidths say what the links between nodes carry")

@@ -27,11 +27,14 @@ def command(
     Example: planner place plan.json --bandwidth gbit.csv --hosts hosts.txt --write ordered.txt
     """
     from planner.api.placed import place_plan, read_bandwidths, read_hosts
+    from planner.base.errors import InputError
     from planner.base.files import check_writable, write_text
     from planner.plan_file import read_plan
 
     if write is not None:
         check_writable(write)
+    elif slots:
+        raise InputError("--slots stands without --write; allowed: beside it")
     saved, gbit = read_plan(plan, cluster=cluster), read_bandwidths(bandwidth)
     with o.working("trying orders of the nodes"):
         answer = place_plan(saved, gbit, None if hosts is None else read_hosts(hosts))

@@ -383,4 +383,4 @@ class Told:
             one = self.hop(size / x.tp) + again
         tied = (self.m.tied or self.m.num_mtp_layers > 0) and x.pp > 1 and not x.train
         table = self.vocab / x.tp * self.m.hidden * self.format_bytes()[2]
-        return self.f.send_turns * x.sequence_slices * one, 2 * self.hop(table) if tied else 0.0
+        return self.f.send_turns * x.sequence_slices * one, 2 * self.hop(table / 2) if tied else 0.0

@@ -234,8 +234,8 @@ def test_the_command_says_the_gain_and_the_slow_link(files):
         ("1,0\n3,1\n", r"row 1, column 2 is '0'; allowed: a number of Gb/s"),
         ("1,2\nnan,1\n", r"row 2, column 1 is 'nan'; allowed: a number of Gb/s"),
         ("1,2\nfast,1\n", r"row 2, column 1 is 'fast'; allowed: a number of Gb/s"),
-        ("1,2\n2,1\n", r"bandwidths are of 2 nodes; allowed: the plan's 4, of 8 GPUs each"),
-        ("", r"bandwidths are of 0 nodes; allowed: the plan's 4"),
+        ("1,2\n2,1\n", r"bandwidth has 2 nodes; allowed: the plan's 4, of 8 GPUs each"),
+        ("", r"bandwidth has 0 nodes; allowed: the plan's 4"),
     ],
 )
 def test_bad_matrices_are_refused_in_one_line(files, text, fault):
@@ -245,9 +245,10 @@ def test_bad_matrices_are_refused_in_one_line(files, text, fault):
 
 
 def test_other_faults_of_the_user(files):
-    for text, fault in (("a\nb\nc\n", "hosts are of 3 nodes"), ("a\nb\nc\na\n", "host 'a' is there twice")):
+    for text, fault in (("a\nb\nc\n", "hosts has 3 nodes"), ("a\nb\nc\na\n", "host 'a' is there twice")):
         (files / "hosts.txt").write_text(text)
         assert fault in str(run(files, "--hosts", str(files / "hosts.txt")).exception)
+    assert "--slots stands without --write" in str(run(files, "--slots").exception)
     with pytest.raises(InputError, match="8 GPUs are on one node"):
         place_plan(plan_of(tp=8), np.ones((1, 1)))
     pods = replace(TWO_STAGES.setup.cluster, oversubscription=2.0)

@@ -228,7 +228,7 @@ PODS = planner.Cluster("dgx-a100-80gb", figures={"pod_nodes": 2})
     ({"slow": "ether"}, UnknownNameError, "ethernet"),
     ({"price": -1.0}, InputError, "price is -1"),
     ({"network_price": float("nan")}, InputError, "network_price is nan"),
-    ({"network_price": 0.1}, InputError, "network_price is 0.1 without a price; allowed: beside price"),
+    ({"network_price": 0.1}, InputError, "network_price is 0.1 without a price; allowed: beside a price per GPU-hour"),
     ({"tp": 3}, LayoutError, "tp"),
 ])  # fmt: skip
 def test_bad_questions_are_refused_by_name(changes, error, text):

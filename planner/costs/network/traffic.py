@@ -289,7 +289,7 @@ def traffic(case: Case, layer: LayerTraffic, params: RankParameters) -> Traffic:
         **{f.name: getattr(layer, f.name) for f in fields(LayerTraffic)},
         **(vars(sharded) | {"ends_sharding_s": ends_s}),
         send_s=micro_batch_send_s(case),
-        tied_s=np.where(summed, 2.0 * rank_send_s(cluster, layouts, table_bytes), 0.0),
+        tied_s=np.where(summed, 2.0 * rank_send_s(cluster, layouts, table_bytes / 2.0), 0.0),
     )
 
 
