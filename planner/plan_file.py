@@ -105,7 +105,9 @@ def read_plan(
 
 def is_plan(name: str) -> bool:
     """Whether a model's name is that of a plan's file. Raises FileFormatError if it is of a JSON that can't be read."""
-    return name.endswith(".json") and not Path(name).is_dir() and {"shape", "cluster"} <= read_json(Path(name)).keys()
+    if not name.endswith(".json") or Path(name).is_dir():
+        return False
+    return bool({"best", "layout", "shape"} & read_json(Path(name)).keys())
 
 
 def read_choices(path: Path) -> tuple[Transformer, dict[str, Any]]:

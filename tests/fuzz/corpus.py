@@ -355,6 +355,7 @@ def kinds() -> tuple[Kind, ...]:
                        "train @plan.json --scale tiny --steps 1 --json"), slow=True),
         Kind(name="plan.json", examples=(PLAN | QUESTION | {"model": "llama3-8b"}, PLAN_WITH_SHAPE, FSDP),
              commands=(*(f"export @plan.json --to {name}" for name in TARGETS),
+                       "estimate @plan.json", "simulate @plan.json --json", "partition @plan.json --tp 1",
                        "export @plan.json --to megatron -o @out.sh",
                        "export @plan.json --to torchtitan -o @out.py")),
         Kind(name="launch.sh", examples=(LAUNCH, LAUNCH_GIVEN),
