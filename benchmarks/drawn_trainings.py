@@ -34,7 +34,13 @@ MODELS = {
     "windows": replace(llama(8), window=3, num_window_layers=5),
     "latents": replace(llama(8, kv_heads=4), q_lora_rank=6, kv_lora_rank=5, qk_rope_head_dim=2, v_head_dim=3),
     "mixture": replace(llama(8), num_experts=4, top_k=2, moe_ffn=12, num_dense_layers=1),
+    "modules": replace(llama(8), num_mtp_layers=2),
+    "modules, tied": replace(gpt(8), num_mtp_layers=1),
 }
+MODELS["deepseek"] = replace(
+    MODELS["latents"], num_experts=8, top_k=2, expert_groups=4, top_k_groups=2, moe_ffn=12, num_shared_experts=1,
+    num_dense_layers=1, num_mtp_layers=1, router="sigmoid 2.5",
+)  # fmt: skip
 SIZES = [(1, 2, 1, 1), (2, 4, 1, 1), (4, 4, 1, 1), (2, 4, 2, 1), (4, 8, 2, 1), (2, 4, 1, 2), (2, 4, 2, 2), (1, 2, 8, 1)]
 SCHEDULED = [
     {"schedule": name, "pipe": Pipeline(p=p, m=m, v=v, k=k)}
@@ -53,6 +59,12 @@ WAYS: dict[str, list[dict[str, Any]]] = {
     "experts": [
         *({"model": "mixture", "ep": ep} for ep in (1, 2, 4)),
         *({"model": "mixture", "tp": n, "ep": n, "picks": True} for n in (2, 4)),
+    ],
+    "multi-token prediction": [
+        {"model": "modules"}, {"model": "modules, tied"},
+        *({"model": "deepseek", "ep": ep} for ep in (1, 2, 4)),
+        {"model": "deepseek", "tp": 2, "ep": 2, "picks": True},
+        {"model": "deepseek", "tp": 2, "ep": 2, "sequence_parallel": True},
     ],
     "tensor": [{"tp": 2}, {"tp": 2, "sequence_parallel": True}],
     "sharding": [{"dp": 2, "zero": z} for z in range(4)] + [{"dp": 4, "zero": z, "dp_replicate": 2} for z in (1, 2, 3)],
@@ -86,7 +98,7 @@ def cases(seed: int, ranks: int | None, most: int = 32) -> Iterator[tuple[tuple[
     rng = np.random.default_rng(seed)
     while True:
         kinds = [str(x) for x in rng.choice(sorted(WAYS), 3, replace=False)]
-        if {"schedule", "vocabulary"} <= set(kinds):
+        if {"schedule", "vocabulary"} <= set(kinds) or {"experts", "multi-token prediction"} <= set(kinds):
             continue
         choices: dict[str, Any] = {}
         for kind in kinds:

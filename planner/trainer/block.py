@@ -34,14 +34,20 @@ def norm_parameters(name: str, model: Transformer) -> list[Parameter]:
     return [gain] if model.rms_norm else [gain, shift]
 
 
+def has_experts(model: Transformer, index: int) -> bool:
+    """Whether layer `index` has experts; a module of multi-token prediction is a layer behind the model's last."""
+    return bool(model.num_experts and index >= model.num_dense_layers)
+
+
 def block_unit(model: Transformer, index: int) -> Unit:
     """The parameters of layer `index`.
 
-    The products that end a residual branch start smaller by sqrt(2 L) (GPT-2). A layer with experts has their router in
-    place of the MLP; they have a unit of their own.
+    The products that end a residual branch start smaller by sqrt(2 L) (GPT-2). A layer with experts has their router,
+    and its shared experts as one MLP; the others have a unit of their own.
     """
-    m, small = model, 0.02 / math.sqrt(2 * model.num_layers)
-    g, r, d, h, f = m.num_kv_heads, m.num_heads // m.num_kv_heads, m.head_dim, m.hidden, m.ffn
+    m, small, sparse = model, 0.02 / math.sqrt(2 * model.num_layers), has_experts(model, index)
+    g, r, d, h = m.num_kv_heads, m.num_heads // m.num_kv_heads, m.head_dim, m.hidden
+    f = int(m.shared_ffn) if sparse else m.ffn
     up = (2, f) if m.gated else (f,)
 
     def bias(name: str, shape: tuple[int, ...], tp_axis: int | None) -> Parameter:
@@ -53,16 +59,16 @@ def block_unit(model: Transformer, index: int) -> Unit:
         Parameter(name="out", shape=(g, r * int(m.value_channels), h), tp_axis=0, std=small),
         *(norm_parameters("norm2", m) if m.parallel_norms or not m.parallel_block else []),
     ]
-    if index >= m.num_dense_layers:
+    if sparse:
         parameters.append(Parameter(name="router", shape=(h, m.num_experts)))
-    else:
+    if f:
         parameters.append(Parameter(name="up", shape=(h, *up), tp_axis=len(up)))
         parameters.append(Parameter(name="down", shape=(f, h), tp_axis=0, std=small))
     if m.qkv_bias:
         parameters.append(bias("qkv.bias", (g, (r + 2) * d), 0))
     if m.output_bias:
         parameters.append(bias("out.bias", (h,), None))
-    if m.mlp_bias and index < m.num_dense_layers:
+    if m.mlp_bias and not sparse:
         parameters += [bias("up.bias", up, len(up) - 1), bias("down.bias", (h,), None)]
     return Unit(f"layer{index}", tuple(parameters))
 
@@ -73,6 +79,7 @@ def window_of(model: Transformer, index: int) -> int:
     Those without are spread evenly, each at the end of its part, as Gemma's and GPT-OSS's are.
     """
     whole, layers = model.num_layers - model.num_window_layers, model.num_layers
+    index = min(index, layers - 1)
     return ALL if (index + 1) * whole // layers > index * whole // layers else model.window
 
 
@@ -178,7 +185,7 @@ class Block(Layer):
             self.setting.xp, self.setting.model.gated, product_input_gradient(dy_bSh, p["down"]), saved
         )
         waiting.append(Product("up", region.enter(x_bsh), dup))
-        if self.setting.model.mlp_bias:
+        if "down.bias" in p:
             waiting += [Bias("down.bias", dy_bsh), Bias("up.bias", dup)]
         return region.enter_gradient(product_input_gradient(dup, self._matrix(p, "up"))), waiting
 

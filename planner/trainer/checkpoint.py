@@ -41,6 +41,7 @@ def fingerprint(worker: Worker, samples: Samples) -> dict[str, Any]:
         "ep": [task.ep, task.balance, task.picks],
         "cp": [task.cp, task.ulysses, task.gathered_keys, task.zigzag],
         "pp": task.pp,
+        "mtp": task.mtp_weight,
         "stages": task.num_stages,
         "zero": task.zero,
         "dp_replicate": task.dp_replicate,

@@ -99,13 +99,13 @@ class Embedding(Layer):
 class Head(Layer):
     """The last norm, the product with the head's table (the tokens' own where tied), and the loss.
 
-    shared: the table is all pipeline ranks', so the norm's output is handed on, and its gradient in.
+    shared: the table is all pipeline ranks', so the norm's output is handed on, and its gradient in. name: of the norm.
     """
 
-    def __init__(self, setting: Setting, shared: bool = False) -> None:
+    def __init__(self, setting: Setting, shared: bool = False, name: str = "norm") -> None:
         self.setting, self.shared = setting, shared
         model = setting.model
-        last = Unit("norm", tuple(norm_parameters("norm", model)))
+        last = Unit(name, tuple(norm_parameters("norm", model)))
         self.table = "tokens" if model.tied else "head"
         self.units = (last,) if shared else (last, table_unit(model, self.table))
 

@@ -195,7 +195,9 @@ class Executor:
         """The tokens of a pass."""
         start, stop = self.bounds[piece], self.bounds[piece + 1]
         context = self.setting.context
-        positions = context.positions(start, stop)
+        positions, further = context.positions(start, stop), self.setting.model.num_mtp_layers
+        targets = self.setting.xp.pad(batch.targets[micro_batch], ((0, 0), (0, further)), constant_values=-1)
+        ahead = tuple(targets[:, positions + k] for k in range(1 + further))
         return SliceOf(
             start=start // context.size,
             stop=stop // context.size,
@@ -203,7 +205,8 @@ class Executor:
             positions_s=positions,
             keys_values=keys_values,
             tokens_bs=batch.tokens[micro_batch][:, positions],
-            targets_bs=batch.targets[micro_batch][:, positions],
+            targets_bs=ahead[0],
+            ahead=ahead,
             loss_weight=1.0 / batch.num_tokens,
             loss_scale=self.loss_scale,
         )

@@ -88,19 +88,19 @@ def gelu_gradient(xp: Any, dy: Array, x: Array) -> Array:
     return (dy * (0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope)).astype(given, copy=False)
 
 
-def _sigmoid(xp: Any, x: Array) -> Array:
-    # By tanh, which can't overflow.
+def sigmoid(xp: Any, x: Array) -> Array:
+    """1 / (1 + exp(-x)), by tanh, which can't overflow."""
     return 0.5 * (1.0 + xp.tanh(0.5 * x))
 
 
 def swiglu(xp: Any, gate_bsf: Array, up_bsf: Array) -> Array:
     """SwiGLU (Shazeer 2020): gate sigmoid(gate) up."""
-    return gate_bsf * _sigmoid(xp, gate_bsf) * up_bsf
+    return gate_bsf * sigmoid(xp, gate_bsf) * up_bsf
 
 
 def swiglu_gradient(xp: Any, dy_bsf: Array, gate_bsf: Array, up_bsf: Array) -> tuple[Array, Array]:
     """Gradients of `swiglu` by gate and up."""
-    sigma = _sigmoid(xp, gate_bsf)
+    sigma = sigmoid(xp, gate_bsf)
     silu = gate_bsf * sigma
     return dy_bsf * up_bsf * (sigma + silu * (1.0 - sigma)), dy_bsf * silu
 

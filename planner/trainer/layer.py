@@ -27,6 +27,7 @@ class Setting:
     region: Region
     context: Context
     experts: Any = None
+    mtp_weight: float = 0.0
     recompute: Recompute = Recompute.NONE
 
 
@@ -36,7 +37,9 @@ class SliceOf:
 
     positions_s: where they lie in the whole sequence.
     keys_values: by layer, kept from slice to slice; is_only: whether the slice is the whole sequence.
-    tokens_bs, targets_bs: where the first and the last stage need them, all of the slice's tokens.
+    tokens_bs, targets_bs: where the first and the last stage need them, all of the slice's tokens. ahead: targets_bs,
+    and those of so many tokens further as the model predicts, -1 beyond the sequence. state: what modules of multi-token
+    prediction hand on: the hidden state, or its gradient.
     loss_weight: what a token's loss counts in the step's mean; loss_scale: what gradients are multiplied by on top.
     """
 
@@ -47,6 +50,8 @@ class SliceOf:
     keys_values: dict[int, KeysValues]
     tokens_bs: Array = None
     targets_bs: Array = None
+    ahead: tuple[Array, ...] = ()
+    state: Array = None
     loss_weight: float = 1.0
     loss_scale: float = 1.0
     loss: Any = 0.0

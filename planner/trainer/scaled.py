@@ -1,7 +1,7 @@
 """A plan's model and batch made small enough for the machine at hand, the layout and the schedule kept."""
 
 from dataclasses import replace
-from math import gcd
+from math import gcd, lcm
 
 from planner.base.errors import UnknownNameError
 from planner.models import Transformer
@@ -19,7 +19,8 @@ def scaled_model(
 
     Layers are a multiple of the stages, the inner size of tp, the sequence of slices and tp. Windows keep their shares
     of both. Key-value heads are a multiple of tp times the context ranks that exchange heads. Of experts there are 8 at
-    most, or ep; with dense layers before them one of the layers is dense.
+    most, two a group, or ep; with dense layers before them one of the layers is dense. Shared experts are a multiple of
+    tp wide.
 
     Raises UnknownNameError if no scale has that name.
     """
@@ -38,7 +39,10 @@ def scaled_model(
     seq_len = -(-seq_len // grain) * grain
     layers = -(-layers // stages) * stages
     vocab = -(-VOCAB // tp) * tp
-    experts = -(-min(model.num_experts, 8) // ep) * ep if model.num_experts else 0
+    groups = max(model.expert_groups, 1)
+    grain = lcm(ep, groups)
+    experts = -(-min(model.num_experts, max(8, 2 * groups)) // grain) * grain if model.num_experts else 0
+    moe_ffn = max(8, round(hidden * model.moe_ffn / model.hidden))
     return check(
         replace(
             model,
@@ -48,8 +52,8 @@ def scaled_model(
             window=-(-model.window * seq_len // model.seq_len),
             num_dense_layers=layers if not model.num_experts else min(model.num_dense_layers, 1),
             num_experts=experts,
-            top_k=min(model.top_k, experts),
-            moe_ffn=max(8, round(hidden * model.moe_ffn / model.hidden)) if experts else 0,
+            top_k=min(model.top_k, experts // groups * (model.top_k_groups or 1)),
+            moe_ffn=(-(-moe_ffn // tp) * tp if model.num_shared_experts else moe_ffn) if experts else 0,
             hidden=hidden,
             ffn=ffn,
             num_heads=heads,

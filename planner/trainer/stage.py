@@ -10,12 +10,13 @@ from typing import Any
 from planner.base.errors import LayoutError
 from planner.layouts import Recompute
 from planner.trainer.arrays import Array
-from planner.trainer.block import Block
+from planner.trainer.block import Block, has_experts
 from planner.trainer.embedding_head import Embedding, Head
 from planner.trainer.experts import SparseBlock
 from planner.trainer.host_arena import HostArena
 from planner.trainer.layer import Layer, Setting, SliceOf
 from planner.trainer.moved_parts import Moved, joined, parted
+from planner.trainer.multi_token import PredictionModule
 from planner.trainer.parallel_block import ParallelBlock
 from planner.trainer.parameters import Unit, Views
 from planner.trainer.store import Store
@@ -28,7 +29,7 @@ def split_evenly(num_layers: int, num_stages: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Stage:
-    """Layers that run together; the first stage of the model has the embedding, the last the head.
+    """Layers that run together; the model's first stage has the embedding, its last the head and modules beside it.
 
     moved: the places of those whose activations wait in host memory, last first; modules: those of what modules alone,
     by Megatron-Core's names; none means all.
@@ -130,7 +131,7 @@ def _parameters(store: Store, layer: Layer) -> Views:
 
 def _block(setting: Setting, index: int) -> Layer:
     of_model = ParallelBlock if setting.model.parallel_block else Block
-    kind = SparseBlock if index >= setting.model.num_dense_layers else of_model
+    kind = SparseBlock if has_experts(setting.model, index) else of_model
     return kind(setting, index)
 
 
@@ -155,6 +156,8 @@ def make_stages(
         [_block(setting if i < recompute_layers else kept, next(blocks)) for i in range(n)] for n in layers_per_stage
     ]
     stages[0].insert(0, Embedding(setting, shared_ends))
+    further = range(setting.model.num_mtp_layers)
+    stages[-1] += [PredictionModule(kept, _block(kept, L + k), k) for k in further]
     stages[-1].append(Head(setting, shared_ends))
     out = []
     for n, layers in zip(layers_per_stage, stages, strict=True):

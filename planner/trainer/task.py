@@ -24,7 +24,8 @@ class Task:
     tokens of a sequence lie on ranks, and how attention brings them together (`planner.trainer.context_parallel`). ep:
     neighbours among tensor and data ranks that share a layer's experts, each whole; picks: tensor ranks, which then
     have the same tokens, pick those of their experts (PPMoE); balance: weight of the loss that balances them.
-    capacity_factor: copies of a rank's tokens that an expert takes, over the mean; 0 all.
+    capacity_factor: copies of a rank's tokens that an expert takes, over the mean; 0 all. mtp_weight: of the mean loss
+    of modules of multi-token prediction; 0.3 as DeepSeek-V3 began (arXiv 2412.19437, section 4.2).
     recompute_layers: of each stage, its first ones, that `recompute` is of; 0 all.
     dtype: of the layers' arithmetic; 16-bit ones keep parameters, gradients and optimizer state in 32 bits, and scale
     the loss. layer_at_a_time: of the schedule; sharded parameters are then gathered once for micro-batches in a row.
@@ -46,6 +47,7 @@ class Task:
     picks: bool = False
     balance: float = 0.01
     capacity_factor: float = 0.0
+    mtp_weight: float = 0.3
     zigzag: bool = True
     zero: int = 0
     dp_replicate: int = 1
@@ -82,15 +84,13 @@ class Task:
 def check_model(m: Transformer) -> None:
     """Raises InputError if the model needs a kind of layer that the trainer has not."""
     missing = {
-        "shared experts": bool(m.num_shared_experts),
         "experts on latents": bool(m.moe_latent),
-        "groups of experts": bool(m.expert_groups),
         "experts with biases": bool(m.expert_bias),
         "clamped gates": bool(m.clamped),
         "state-spaces": bool(m.num_ssm_layers),
         "attention or MLP alone": bool(m.num_mixer_only_layers or m.num_mlp_only_layers),
         "latent attention side by side with the MLP": bool(m.kv_lora_rank and m.parallel_block),
-        "multi-token prediction": bool(m.num_mtp_layers),
+        "multi-token prediction by one module used again": bool(m.mtp_shared and m.num_mtp_layers > 1),
         "norms over query and key heads": m.qk_norm,
         "a norm after the embedding": m.embedding_norm,
     }
@@ -119,12 +119,16 @@ def _sizes(task: Task) -> Rules:
         layers < 0 or (layers and task.recompute == Recompute.NONE),
         f"recompute_layers is {layers}; allowed: 0, or more where layers are recomputed",
     )
-    for name in ("num_kv_heads", "ffn", "vocab"):
+    for name in ("num_kv_heads", "ffn", "shared_ffn", "vocab"):
         size = getattr(task.model, name)
         yield size % tp, f"tp is {tp}; the trainer needs one that divides {name} {size}"
     yield (
         shares_ends(task.rows) and vocab % (tp * task.pp),
         f"tp * pp is {tp * task.pp}; vocabulary parallelism needs one that divides vocab {vocab}",
+    )
+    yield (
+        shares_ends(task.rows) and task.model.num_mtp_layers,
+        f"num_mtp_layers is {task.model.num_mtp_layers}; allowed with vocabulary parallelism: 0",
     )
 
 

@@ -49,6 +49,7 @@ def _setting(communicator: Communicator, task: Task, mesh: Mesh) -> Setting:
     )
     return Setting(
         xp=communicator.xp, dtype=task.dtype, model=task.model, region=region, recompute=task.recompute,
+        mtp_weight=task.mtp_weight,
         context=Context(
             xp=communicator.xp, communicator=communicator, neighbours=mesh.neighbours, ring=mesh.ring,
             member=mesh.c % task.ulysses, place=mesh.c // task.ulysses, inner=task.inner_ring,

@@ -65,7 +65,7 @@ def test_the_plan_that_recommend_prints_is_run(tmp_path):
         (["--engine", "smoke"], "engine is 'smoke'; allowed: serial, mpi, nccl"),
         (["--engine", "nccl"], "nccl needs --device gpu"),
         (["--optimizer", "lion"], "unknown optimizer 'lion'"),
-        (["--model", "deepseek-v3"], "has shared experts, groups of experts, which the trainer has no layers for"),
+        (["--model", "gpt-oss-20b"], "has experts with biases, clamped gates, which the trainer has no layers for"),
         (["--schedule", "interleaved"], "interleaved needs at least 2"),
         (["--schedule", "zb-h2", "--pp", "4", "--micro-batches", "5"], "sequence_slices 1, micro-batches 5"),
         (["--schedule", "terapipe", "--pp", "2", "--virtual-stages", "2", "--slices", "2"], "sequence_slices 2, mic"),

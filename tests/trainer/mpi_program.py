@@ -22,6 +22,11 @@ from tests.trainer.helpers import batch_of, data, llama, loud, plain_rows, run
 
 MODEL = llama(8)
 MIXTURE = replace(llama(4), num_experts=4, top_k=2, moe_ffn=12, num_dense_layers=1)
+DEEPSEEK = replace(
+    llama(4, kv_heads=4), q_lora_rank=6, kv_lora_rank=5, qk_rope_head_dim=2, v_head_dim=3, num_experts=8, top_k=2,
+    expert_groups=4, top_k_groups=2, moe_ffn=12, num_shared_experts=1, num_dense_layers=1, num_mtp_layers=2,
+    router="sigmoid 2.5",
+)  # fmt: skip
 
 TASKS: dict[int, list[tuple[str, Pipeline, dict[str, Any]]]] = {
     2: [
@@ -47,6 +52,10 @@ TASKS: dict[int, list[tuple[str, Pipeline, dict[str, Any]]]] = {
         ("1f1b", Pipeline(p=2, m=4), {"offload_layers": 2}),
         ("1f1b", Pipeline(p=2, m=4), {"offload_modules": ("core_attn", "mlp_norm")}),
         ("1f1b", Pipeline(p=1, m=2), {"dp": 2, "ep": 2, "model": MIXTURE, "offload_layers": 3}),
+        ("1f1b", Pipeline(p=2, m=4), {"model": DEEPSEEK, "recompute": Recompute.FULL}),
+        ("zb-v", Pipeline(p=2, m=4, v=2), {"model": DEEPSEEK}),
+        ("1f1b", Pipeline(p=1, m=2), {"tp": 2, "ep": 2, "picks": True, "model": DEEPSEEK}),
+        ("1f1b", Pipeline(p=1, m=2), {"cp": 2, "ep": 2, "zero": 3, "model": DEEPSEEK}),
     ],
     4: [
         ("1f1b", Pipeline(p=1, m=2), {"dp": 2, "tp": 2, "zero": 1, "sequence_parallel": True}),
@@ -69,6 +78,9 @@ TASKS: dict[int, list[tuple[str, Pipeline, dict[str, Any]]]] = {
         ("zb-h1", Pipeline(p=2, m=4), {"cp": 2, "ep": 2, "model": MIXTURE}),
         ("interleaved", Pipeline(p=2, m=4, v=2), {"dp": 2, "zero": 3, "offload_layers": 1}),
         ("1f1b", Pipeline(p=2, m=4), {"cp": 2, "offload_layers": 2, "recompute": Recompute.SELECTIVE}),
+        ("zb-h1", Pipeline(p=2, m=4), {"tp": 2, "sequence_parallel": True, "ep": 2, "model": DEEPSEEK}),
+        ("1f1b", Pipeline(p=2, m=4), {"dp": 2, "ep": 2, "zero": 2, "model": DEEPSEEK}),
+        ("1f1b", Pipeline(p=1, m=2), {"cp": 2, "tp": 2, "sequence_parallel": True, "ep": 4, "model": DEEPSEEK}),
     ],
 }
 
@@ -78,7 +90,7 @@ def main() -> None:
     tokens = data(MODEL)
     plain = {
         model: run(Task(model=model, rows=plain_rows(), micro_batches=1, dtype=np.float64), tokens)
-        for model in (MODEL, MIXTURE)
+        for model in (MODEL, MIXTURE, DEEPSEEK)
     }
     for name, pipe, choices in TASKS[communicator.size]:
         bounds = tuple(range(0, 9, 8 // pipe.k))

@@ -25,6 +25,10 @@ MODELS = {
     "gated": MIXTURE,
     "dense first": replace(MIXTURE, num_dense_layers=1),
     "switch": replace(MIXTURE, gated=False, top_k=1),
+    "shared": replace(MIXTURE, num_shared_experts=2, router="softmax-first 1.5"),
+    "sigmoids": replace(MIXTURE, num_shared_experts=1, router="sigmoid 2.5", gated=False, mlp_bias=True),
+    "first": replace(MIXTURE, top_k=1, router="sigmoid-first"),
+    "groups": replace(MIXTURE, num_experts=8, expert_groups=4, top_k_groups=2, router="sigmoid"),
 }
 WAYS = [
     {"dp": 2},
@@ -180,9 +184,9 @@ def test_what_does_not_fit_is_refused(choices, message):
         check_task(task_of("gated", "1f1b", Pipeline(p=1, m=2), **choices))
 
 
-def test_shared_experts_are_refused():
-    with pytest.raises(InputError, match="shared experts"):
-        check_task(Task(model=replace(MIXTURE, num_shared_experts=1), rows=plain_rows(), micro_batches=1))
+def test_experts_with_biases_are_refused():
+    with pytest.raises(InputError, match="experts with biases"):
+        check_task(Task(model=replace(MIXTURE, expert_bias=True), rows=plain_rows(), micro_batches=1))
 
 
 PICKS = [
