@@ -91,7 +91,9 @@ def check_model(m: Transformer) -> None:
         "attention or MLP alone": bool(m.num_mixer_only_layers or m.num_mlp_only_layers),
         "latent attention side by side with the MLP": bool(m.kv_lora_rank and m.parallel_block),
         "multi-token prediction by one module used again": bool(m.mtp_shared and m.num_mtp_layers > 1),
-        "norms over query and key heads": m.qk_norm,
+        "norms over query and key heads": m.qk_norm or m.qk_l2_norm,
+        "attention to chunks": bool(m.chunk),
+        "dense layers among those with experts": bool(m.expert_layers),
         "a norm after the embedding": m.embedding_norm,
     }
     if wanted := [name for name, needed in missing.items() if needed]:
