@@ -155,7 +155,8 @@ def _check_memory(task: Task, samples: Samples) -> None:
     import numpy as np
 
     model, tokens = task.model, samples.micro_batch * samples.seq_len // (task.cp * (len(task.bounds) - 1))
-    numbers = tokens * (model.output_heads * model.vocab // task.tp + model.hidden * (model.num_layers // max(len(task.rows), 1)))
+    logits = model.output_heads * model.vocab // task.tp
+    numbers = tokens * (logits + model.hidden * (model.num_layers // max(len(task.rows), 1)))
     needed = numbers * np.dtype(task.dtype).itemsize
     here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else needed
     if needed > here:

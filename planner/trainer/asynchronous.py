@@ -137,7 +137,9 @@ def run_asynchronously(
     """
     task, store = worker.task, worker.store
     if task.zero or any(len(group) > 1 for group in store.holders.values()):
-        raise LayoutError("an asynchronous schedule needs zero 0, an untied head and no multi-token prediction: ranks update apart")
+        raise LayoutError(
+            "an asynchronous schedule needs zero 0, an untied head and no multi-token prediction: ranks update apart"
+        )
     if rule.predicted and not isinstance(worker.optimizer, Adam | SGD):
         raise LayoutError("predicted weights need an optimizer with a momentum: adam, adamw or sgd")
     if rule.predicted and task.offload_fraction:

@@ -3,10 +3,8 @@
 No copy of a token is dropped, or with a capacity factor those beyond what an expert takes of a rank's micro-batch, the
 least probable first; their outputs count as zero (Megatron-Core, --moe-expert-capacity-factor).
 
-A token goes to the top k experts by the router's scores, a softmax or sigmoids; their outputs are added with these
-weights, which are scaled to sum to 1 (Mixtral: Jiang et al. 2024, arXiv 2401.04088) unless the model's router says
-otherwise. Where experts are in groups, only those of the groups with the best scores are candidates (DeepSeek-AI 2024,
-arXiv 2412.19437, section 2.1.2). Shared experts are an MLP beside them, cut over tensor ranks. A rank holds whole
+A token goes to the top k experts (`planner.trainer.router`); their outputs are added with its weights. Shared experts
+are an MLP beside them, cut over tensor ranks (DeepSeekMoE: Dai et al. 2024, arXiv 2401.06066). A rank holds whole
 experts, E / ep of them. Copies of tokens are sorted by expert and go to the ranks that hold these, as many as there
 are: the parts differ in size.
 
@@ -27,9 +25,10 @@ from planner.models import Transformer
 from planner.trainer.arrays import Array, on_host, wide
 from planner.trainer.block import Block
 from planner.trainer.communicator import Communicator, RankGroup
-from planner.trainer.functions import activated, activated_gradient, sigmoid
+from planner.trainer.functions import activated, activated_gradient
 from planner.trainer.layer import Product, Setting, SliceOf
 from planner.trainer.parameters import Parameter, Unit, Views
+from planner.trainer.router import routed, router_gradient
 
 TOKEN_TAG = 4
 
@@ -180,13 +179,7 @@ def experts_forward(ranks: ExpertRanks, m: Transformer, p: Views, x_bsh: Array) 
     xp, k, E = ranks.xp, m.top_k, m.num_experts
     b, s, h = x_bsh.shape
     x_nh = x_bsh.reshape(-1, h)
-    sigmoids, normalized, factor = _router(m)
-    logits = wide(x_nh @ p["router"])
-    scores = sigmoid(xp, logits) if sigmoids else xp.exp(logits - logits.max(axis=-1, keepdims=True))
-    scores = scores if sigmoids else scores / scores.sum(axis=-1, keepdims=True)
-    chosen = xp.argsort(-_of_best_groups(xp, m, scores), axis=-1)[:, :k]
-    gates = factor * xp.take_along_axis(scores, chosen, axis=-1)
-    gates = factor * gates / gates.sum(axis=-1, keepdims=True) if normalized else gates
+    scores, chosen, gates = routed(xp, m, wide(x_nh @ p["router"]))
     counts_bE = (chosen.reshape(b, s * k, 1) == xp.arange(E)).sum(axis=1)
     counts_E = counts_bE.sum(axis=0)
     order = xp.argsort(chosen.ravel(), kind="stable")
@@ -224,7 +217,9 @@ def experts_gradient(
     dinputs = [dup @ _matrix(w).T for dup, w in zip(dups, p["experts.up"], strict=True)]
     dx_nh = ranks.sum(_of_tokens(saved.routing, dinputs, saved.chosen_nk).sum(axis=1))
     dgates_nk = ranks.sum((wide(saved.outputs_nkh) * wide(dy_nh)[:, None]).sum(axis=-1))
-    dlogits = _router_gradient(ranks, m, saved, dgates_nk, part, (b, s)).astype(dy_nh.dtype, copy=False)
+    balance = ranks.balance * part.loss_weight * part.loss_scale * saved.load
+    dlogits = router_gradient(xp, m, saved.scores, saved.chosen_nk, saved.gates_nk, dgates_nk, balance)
+    dlogits = dlogits.astype(dy_nh.dtype, copy=False)
     inner = [activated(xp, m.gated, up) for up in saved.ups]
     waiting: list[Any] = [
         ExpertProducts("experts.down", inner, douts),
@@ -232,45 +227,6 @@ def experts_gradient(
         Product("router", x_bsh, dlogits.reshape(b, s, -1)),
     ]
     return (dx_nh + dlogits @ p["router"].T).reshape(b, s, h), waiting
-
-
-def _router_gradient(
-    ranks: ExpertRanks, m: Transformer, saved: SavedExperts, dgates_nk: Array, part: SliceOf, shape: tuple[int, int]
-) -> Array:
-    """The gradient by the router's logits, shape (n, E): through the gates, and of the balance loss.
-
-    The balance loss is of the scores over their sum.
-    """
-    xp, scores, gates, chosen = ranks.xp, saved.scores, saved.gates_nk, saved.chosen_nk
-    sigmoids, normalized, factor = _router(m)
-    dchosen = factor * dgates_nk
-    if normalized:
-        total = xp.take_along_axis(scores, chosen, axis=-1).sum(axis=-1, keepdims=True)
-        dchosen = (dchosen - (dgates_nk * gates).sum(axis=-1, keepdims=True)) / total
-    ds = xp.zeros_like(scores)
-    xp.put_along_axis(ds, chosen, dchosen, axis=-1)
-    balance = ranks.balance * part.loss_weight * part.loss_scale * saved.load
-    dp = xp.broadcast_to(balance[:, None], (*shape, scores.shape[-1])).reshape(scores.shape)
-    total = scores.sum(axis=-1, keepdims=True)
-    ds += (dp - (dp * scores).sum(axis=-1, keepdims=True) / total) / total
-    return scores * ((1.0 - scores) * ds if sigmoids else ds - (ds * scores).sum(axis=-1, keepdims=True))
-
-
-def _router(m: Transformer) -> tuple[bool, bool, float]:
-    """Whether scores are sigmoids, whether weights sum to a factor, and that factor, as the model's router says."""
-    kind, *factor = m.router.split() or ["softmax"]
-    return "sigmoid" in kind, "first" not in kind, float(factor[0]) if factor else 1.0
-
-
-def _of_best_groups(xp: Any, m: Transformer, scores_nE: Array) -> Array:
-    """The scores, 0 outside of the groups whose best ones, so many as a chosen group has on average, add up to most."""
-    if not m.expert_groups:
-        return scores_nE
-    by_group = scores_nE.reshape(len(scores_nE), m.expert_groups, -1)
-    best = xp.sort(by_group, axis=-1)[..., -max(m.top_k // m.top_k_groups, 1) :].sum(axis=-1)
-    allowed = xp.zeros_like(best)
-    xp.put_along_axis(allowed, xp.argsort(-best, axis=-1)[:, : m.top_k_groups], 1.0, axis=-1)
-    return (by_group * allowed[..., None]).reshape(scores_nE.shape)
 
 
 def _within(xp: Any, capacity: int, expert: Array, gate: Array, counts_E: Array) -> Array:

@@ -38,8 +38,8 @@ class SliceOf:
     positions_s: where they lie in the whole sequence.
     keys_values: by layer, kept from slice to slice; is_only: whether the slice is the whole sequence.
     tokens_bs, targets_bs: where the first and the last stage need them, all of the slice's tokens. ahead: targets_bs,
-    and those of so many tokens further as the model predicts, -1 beyond the sequence. state: what modules of multi-token
-    prediction hand on: the hidden state, or its gradient.
+    and those of so many tokens further as the model predicts, -1 beyond the sequence. state: the hidden state that
+    modules of multi-token prediction hand on, or its gradient.
     loss_weight: what a token's loss counts in the step's mean; loss_scale: what gradients are multiplied by on top.
     """
 

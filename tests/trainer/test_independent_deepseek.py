@@ -64,7 +64,7 @@ def chosen(model, scores):
             many = model.top_k // model.top_k_groups
             each.sort(key=lambda experts: -sum(sorted(row[experts])[-many:]))
             each = each[: model.top_k_groups]
-        ones[sorted(sum(each, []), key=lambda e: -row[e])[: model.top_k]] = 1.0
+        ones[sorted((e for experts in each for e in experts), key=lambda e: -row[e])[: model.top_k]] = 1.0
     return out.reshape(scores.shape)
 
 
@@ -134,9 +134,7 @@ def losses(units, model, text):
 @pytest.mark.parametrize("name", MODELS)
 def test_gradients_are_autograd_s(name):
     model = MODELS[name]
-    task = Task(
-        model=model, rows=plain_rows(), micro_batches=1, dtype=np.float64, balance=BALANCE, mtp_weight=WEIGHT
-    )
+    task = Task(model=model, rows=plain_rows(), micro_batches=1, dtype=np.float64, balance=BALANCE, mtp_weight=WEIGHT)
     text = data(model)
     found, units = run(task, text), {}
     for whole, value in found.parameters.items():

@@ -48,7 +48,8 @@ WAYS = [
 ]  # fmt: skip
 MIXED = [
     {"dp": 2, "ep": 2}, {"cp": 2, "ep": 2, "zero": 1}, {"dp": 2, "ep": 2, "zero": 3},
-    {"tp": 2, "ep": 2, "picks": True}, {"tp": 2, "sequence_parallel": True, "ep": 2}, {"tp": 2, "sequence_parallel": True},
+    {"tp": 2, "ep": 2, "picks": True}, {"tp": 2, "sequence_parallel": True, "ep": 2},
+    {"tp": 2, "sequence_parallel": True},
     {"tp": 2, "dp": 2, "sequence_parallel": True, "ep": 4, "zero": 2},
 ]  # fmt: skip
 
