@@ -472,12 +472,15 @@ def test_profiles_say_what_is_sharded_without_a_pipeline():
     core = [n for n in names if n.startswith(("megatron-core", "megatron-bridge", "nemo", "primus"))]
     torch = [n for n in names if n.startswith(("fsdp", "jax", "torchtitan", "nemo-automodel"))]
     hugging_face = {"transformers": (0, 3), "transformers-cpu": (0, 3), "transformers-deepspeed": (1, 3)}
+    hugging_face["transformers-sync"] = (0, 3)
     others = dict.fromkeys(("aa-scaling", "megatron-deepspeed", "megatron-deepspeed-2021", "megatron-lm"), (1,))
     expected = dict.fromkeys(core, (1, 3)) | dict.fromkeys(torch, (3,)) | hugging_face | others | {"nanotron": (0, 1)}
     expected |= {"colossalai": (1, 2), "gpt-neox": (1,), "nanochat": (1,), "openrlhf": (2,), "paddlenlp": (1,)}
     expected |= dict.fromkeys(("internevo", "llmq", "megatron-swift"), (1, 3))
-    expected |= dict.fromkeys(("llama-factory", "ms-swift", "transformers-liger", "unsloth"), (0, 3))
-    expected |= dict.fromkeys(("maxtext", "torchtune", "veomni", "verl"), (3,))
+    expected |= dict.fromkeys(
+        ("llama-factory", "ms-swift", "transformers-liger", "transformers-sync", "unsloth"), (0, 3)
+    )
+    expected |= dict.fromkeys(("litgpt", "maxtext", "torchtune", "veomni", "verl"), (3,))
     expected |= dict.fromkeys(("ddp", "nanogpt", "picotron"), (0,))
     assert {name: load_framework(name).unstated.zero for name in names} == expected
 
