@@ -185,7 +185,12 @@ class NetworkCurve:
 def curve(case: NetworkCase) -> NetworkCurve:
     """The best layout along the axis. Raises LayoutError if nothing is legal, or nothing fits."""
     values = case.axis.values
-    known, found = case.quickest(values[0])[1], []
+    found = []
+    try:
+        known = case.quickest(values[0])[1]
+    except LayoutError:
+        best_of(case.on(values[0]), case.request, among=case.grids)  # its error says what the least needs
+        raise
     for value in values:
         known = case.best(case.on(value), known)
         found.append(known)

@@ -70,7 +70,7 @@ class Sites:
         if batch % unit:
             near = batch // unit * unit
             raise InputError(
-                f"global batch is {batch} on {self.text}; allowed: whole sequences per site, in proportion to its "
+                f"global_batch is {batch} on {self.text}; allowed: whole sequences per site, in proportion to its "
                 f"GPUs: {f'{near} or ' if near else ''}{near + unit}"
             )
         return tuple(batch * g // total for g in self.gpus)

@@ -230,6 +230,7 @@ PODS = planner.Cluster("dgx-a100-80gb", figures={"pod_nodes": 2})
     ({"network_price": float("nan")}, InputError, "network_price is nan"),
     ({"network_price": 0.1}, InputError, "network_price is 0.1 without a price; allowed: beside a price per GPU-hour"),
     ({"tp": 3}, LayoutError, "tp"),
+    ({"max_memory_gib": 2.0}, LayoutError, "the least needs [0-9.]+ GiB per GPU, of 2.00 GiB"),
 ])  # fmt: skip
 def test_bad_questions_are_refused_by_name(changes, error, text):
     with pytest.raises(error, match=text):

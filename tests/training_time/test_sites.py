@@ -223,7 +223,7 @@ ASKED = {
     ({"rank": 4097}, "rank is 4097; allowed: a whole number from 1 to 4096"), ({"sync_every": 0}, "sync_every is 0"),
     ({"shares": 33}, "shares is 33"), ({"overlap_steps": -1}, "overlap_steps"),
     ({"overlap_steps": 31.0, "sync_every": 30}, "overlap_steps is 31"),
-    ({"batch": 255}, "255 on 2 sites of 16 GPUs; allowed: .*: 254 or 256"),
+    ({"batch": 255}, "global_batch is 255 on 2 sites of 16 GPUs; allowed: .*: 254 or 256"),
     ({"sites": [16, 16, 8], "batch": 4}, "4 on sites of 2 x 16, 8 GPUs; allowed: .* to its GPUs: 5$"),
     ({"sites": [16, 0]}, "sites is 0"),
 ])  # fmt: skip
