@@ -21,7 +21,7 @@ from planner.costs.network import traffic
 from planner.costs.network.data_parallel import gathered_twice
 from planner.costs.parameters import state_parameters
 from planner.hardware import load_accelerator, load_cluster, load_framework
-from planner.layouts import Attention, Layouts, Precision, Recompute
+from planner.layouts import Attention, GradDtype, Layouts, Precision, Recompute
 from planner.models import counts, load_model
 
 CHOICES = ("tp", "cp", "ep", "etp", "micro_batch", "zero", "dp_replicate", "sequence_parallel", "fused_norm")
@@ -34,7 +34,7 @@ def one_layer_model(asked: dict[str, Any]) -> Any:
 
 
 def layouts_of(asked: dict[str, Any]) -> Layouts:
-    """The configuration as planner's layout."""
+    """The configuration as planner's layout; every record of FSDP2 reduces in fp32."""
     dp = asked["gpus"] // (asked.get("tp", 1) * asked.get("cp", 1))
     chosen = {"micro_batch": 1, "zero": 3, "fused_norm": True, "sequence_parallel": asked.get("tp", 1) > 1}
     chosen |= {name: asked[name] for name in CHOICES if name in asked}
@@ -44,6 +44,7 @@ def layouts_of(asked: dict[str, Any]) -> Layouts:
         recompute=int(Recompute[asked.get("recompute", "none").upper()]),
         attention=int(Attention[asked.get("attention", "flash2").upper()]),
         precision=int(Precision.BF16),
+        grad_reduce_dtype=int(GradDtype.FP32),
         **chosen,
     )
 
