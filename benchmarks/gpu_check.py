@@ -243,6 +243,10 @@ def schedules(xp: Any, report: Report) -> Iterator[Check]:
 
 
 MIXTURE: dict[str, Any] = {"num_experts": 4, "top_k": 2, "moe_ffn": 12, "num_dense_layers": 0}
+DEEPSEEK: dict[str, Any] = MIXTURE | {
+    "num_shared_experts": 1, "num_experts": 8, "expert_groups": 4, "top_k_groups": 2, "router": "sigmoid 2.5",
+    "num_mtp_layers": 2,
+}  # fmt: skip
 WAYS: dict[str, dict[str, Any]] = {
     "GPT": {"of": model("gpt")},
     "dp 2, zero 0": {"dp": 2},
@@ -256,6 +260,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "cp 2, gathered keys": {"cp": 2, "gathered_keys": True},
     "experts, ep 2": {"of": model(**MIXTURE), "dp": 2, "ep": 2},
     "experts, dropped tokens": {"of": model(**MIXTURE), "dp": 2, "ep": 2, "capacity_factor": 0.5},
+    "shared experts, groups, multi-token prediction": {"of": model(**DEEPSEEK), "dp": 2, "ep": 2},
     "selective recomputation": {"recompute": Recompute.SELECTIVE},
     "full recomputation": {"recompute": Recompute.FULL},
     "full recomputation of three layers": {"recompute": Recompute.FULL, "recompute_layers": 3},
