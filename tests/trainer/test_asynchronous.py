@@ -149,6 +149,6 @@ def test_data_and_tensor_parallel_2bw():
 
 
 def test_what_ranks_cannot_update_alone_is_refused():
-    with pytest.raises(LayoutError, match="needs zero 0 and an untied head"):
+    with pytest.raises(LayoutError, match="needs zero 0, an untied head and no multi-token"):
         asynchronous("2bw", 2, "sgd", dp=2, zero=1)
     assert gpt().tied
