@@ -229,7 +229,7 @@ def test_the_roomiest_may_be_the_faster_and_what_the_framework_runs_is_not_said_
     plain = planner.recommend("llama3-8b", "dgx-h100", gpus=64, batch=512, **asked)
     found = plain.found
     assert found.estimate.step_time_s[found.roomiest] < found.estimate.step_time_s[found.best[0]]
-    assert re.search(r"Roomiest, [4-7]\.\d% faster but with \d unusual choices, not \d: ", repr(plain))
+    assert re.search(r"Roomiest, 3\.\d% faster but with 3 unusual choices, not 1: ", repr(plain))
     assert plain.best.layout["pp"] == plain.best.layout["cp"] == 1
     assert plain.best.layout["tp"] > 1, "else it has nothing to spread"
     assert plain.best.layout["sequence_parallel"], "which torchtitan has by itself"
@@ -268,7 +268,7 @@ def test_where_nothing_fits_the_answer_names_options_with_which_something_does()
     # A choice of the user's own is not put aside.
     other = planner.recommend(model, cluster, **ask, optimizer="adam_bf16")
     assert other.to_dict()["fits_with"] == [
-        "--fit-chance 0.87", "--grad-dtype bf16", "--main-dtype bf16", "--allow-offload", "--train lora:16",
+        "--fit-chance 0.9", "--grad-dtype bf16", "--main-dtype bf16", "--allow-offload", "--train lora:16",
     ]  # fmt: skip
     # Where no option alone is enough, the fewest together; adapters only where the framework has them.
     ask, options = {"gpus": 1, "batch": 64}, {"grad_dtype": "bf16", "allow_offload": True}
@@ -294,7 +294,7 @@ def test_where_nothing_is_likely_enough_to_fit_the_answer_names_the_chance_with_
 
     ask = {"gpus": 8, "batch": 64}
     none = planner.recommend("llama3-8b", "rtx-4090-server", **ask)
-    assert "over: dp 1 tp 4 pp 1 cp 2 mb 1 zero 3 sp recompute full; it fits in 92% of cases" in repr(none)
+    assert "over: dp 1 tp 4 pp 1 cp 2 mb 1 zero 3 sp recompute full; it fits in 94% of cases" in repr(none)
     assert none.to_dict()["fits_with"][0] == "--fit-chance 0.92"
     likelier = planner.recommend("llama3-8b", "rtx-4090-server", **ask, fit_chance=0.92)
     assert len(likelier) > 0
