@@ -74,7 +74,10 @@ def asked_layout(
         return setup, row | {"global_batch": size.sequences(setup.model.seq_len, row["dp"])}
     saved, source = place.plan(Path(model)), context.get_parameter_source
     given = {name: x for name, x in choices.items() if getattr(source(name), "name", "") == "COMMANDLINE"}
-    row = filling(gpus, {name: saved.row[name] for name in choices} | ({} if gpus is None else {"dp": 1}) | given)
+    own = {name: saved.row[name] for name in choices}
+    if own["etp"] == own["tp"]:  # as usual: experts follow other tensor ranks
+        own["etp"] = choices["etp"]
+    row = filling(gpus, own | ({} if gpus is None else {"dp": 1}) | given)
     same = size.global_batch is None and size.batch_tokens is None
     batch = saved.row["global_batch"] if same else size.sequences(saved.setup.model.seq_len, row["dp"])
     if saved.anchored and anchor is None:

@@ -177,6 +177,8 @@ def test_commands_of_one_layout_take_a_plan(tmp_path):
     twice = planner("simulate", plan, "--gpus", "16", "--schedule", "zb-h1", "--global-batch", "128", "--json").stdout
     other = ("--gpus", "16", "--schedule", "zb-h1", "--global-batch", "128")
     assert twice == planner("simulate", *ask, *other, "--json").stdout
+    wider = planner("estimate", plan, "--tp", "4", "--json")
+    assert (wider.returncode, json.loads(wider.stdout)["layout"]["etp"]) == (0, 4), wider.stderr
     refused = planner("simulate", plan, "--seq-len", "2048")
     assert refused.stderr == "planner: --seq-len stands beside a plan; allowed: beside a model alone\n"
 
