@@ -43,6 +43,13 @@ def test_products_on_cards_of_little_power():
     assert [tflops("l4", Precision.BF16, n, n, n) for n in SQUARE[:2]] == pytest.approx([54.91, 59.4], rel=0.06)
 
 
+def test_products_on_gb200_are_those_that_nvidia_states():
+    """cuBLAS beside them is 8 % faster (yangwhale/gpu-tpu-pedia, gpu/a4x/10-production-ops, section 7.2)."""
+    assert tflops("gb200", Precision.BF16, 8192, 9728, 16384) == pytest.approx(1471, rel=0.01)
+    assert tflops("gb200", Precision.FP16, 8192, 9728, 16384) == pytest.approx(1372, rel=0.01)
+    assert tflops("gb200", Precision.FP8, 9728, 2048, 32768) == pytest.approx(2805, rel=0.03)
+
+
 # Llama 3.1 8B's and Llama 2 70B's linear layers on MI300X, 8,192 tokens: columns, depth, forward and backward TFLOP/s.
 LINEAR = {
     (6144, 4096): (624.28, 557.8),
