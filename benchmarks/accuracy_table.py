@@ -45,11 +45,14 @@ BELIEVE = {
     ): "RTX PRO 6000: 0.85 to 0.95 times as long by one trainer's own kernels; GB10: 1.3 times as long with dropout",
     ("cdna2", False): "two publications: within 10 %",
     ("cdna3", False): "torchtitan and Primus within 20 %; fp8 by software of 2024: 1.2 to 1.9 times as long",
-    ("cdna4", False): "Primus and NeMo within 15 %; Megatron-LM with dropout, and torchtitan not compiled: expect 1.1 to 1.4 times "
-    "as long",
+    (
+        "cdna4",
+        False,
+    ): "Primus and NeMo within 15 %; Megatron-LM with dropout, and torchtitan not compiled: expect 1.1 to "
+    "1.4 times as long",
     ("cdna3", True): "Primus: right to 23 % too fast",
-    ("cdna4", True): "two runs of one model are predicted 1.3 to 1.4 times too long; with a kernel of its own in fp8 one took 1.6 "
-    "times as long",
+    ("cdna4", True): "two runs of one model are predicted 1.3 to 1.4 times too long; with a kernel of its own in fp8 "
+    "one took 1.6 times as long",
     ("ampere", True): "pre-training within 15 %; one fine-tuning took 2.5 times as long",
     (
         "hopper",

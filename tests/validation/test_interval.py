@@ -49,23 +49,23 @@ FIRST_PREDICTIONS = Path(__file__).parents[2] / "benchmarks" / "first_prediction
 
 
 def test_runs_lie_in_their_interval_as_often_as_it_says_when_they_are_first_predicted():
-    """851 runs as they were predicted before anything was known of their publication, which has no part in it.
+    """930 runs as they were predicted before anything was known of their publication, which has no part in it.
 
     What they err more at first than later was estimated on them (`first` of spread.csv). Every set alike
-    they hold what they should but for 6 points, every publication alike but for 7: 14 are of trainers and GPUs that
-    no profile had been checked on. Each run alike they hold less, by up to 6 points: until November 28 that was within
-    the same bound, then 24 of MareNostrum 5's 25 runs lay outside together.
+    they hold what they should but for 6.1 points, every publication alike but for 8: 14 are of trainers and GPUs that
+    no profile had been checked on, and of two among the last nine both runs lay outside. Each run
+    alike they hold less, by up to 5 points: 24 of MareNostrum 5's 25 runs lay outside together.
     """
     with FIRST_PREDICTIONS.open() as file:
         first = errors_in(list(csv.DictReader(file)))
-    assert len(first.error) == 851
-    for share, of_runs in ((0.7, 0.653), (0.8, 0.746), (0.9, 0.856)):
+    assert len(first.error) == 930
+    for share, of_runs in ((0.7, 0.660), (0.8, 0.757), (0.9, 0.854)):
         inside = coverage(all_errors(), first, share=share)
         assert inside.mean() == pytest.approx(of_runs, abs=0.01)
         of_publications = [inside[first.publication == name].mean() for name in np.unique(first.publication)]
-        assert share - 0.07 < np.mean(of_publications) < share + 0.02
+        assert share - 0.08 < np.mean(of_publications) < share + 0.02
         of_sets = [inside[first.source == name].mean() for name in np.unique(first.source)]
-        assert share - 0.06 < np.mean(of_sets) < share + 0.02
+        assert share - 0.065 < np.mean(of_sets) < share + 0.02
 
 
 def test_intervals_hold_more_of_runs_whose_causes_are_known():
@@ -225,7 +225,7 @@ def test_the_shipped_share_of_right_memory_predictions_is_todays():
 def test_the_sentence_says_what_the_held_out_errors_are():
     size = np.abs(np.exp(-known_errors("hopper", experts=False).error) - 1.0)
     text = accuracy_sentence("hopper", (6.0, 7.0))
-    assert text.startswith("in 80 % of cases like this the step takes 6.00 s to 7.00 s; on 795 measured runs")
+    assert text.startswith("in 80 % of cases like this the step takes 6.00 s to 7.00 s; on 797 measured runs")
     assert f"off by {100 * size.mean():.1f} % on average" in text
     assert "% in 80 % of them, like this or not: budget with the seconds of cases like this. " in text
     assert "budget" not in accuracy_sentence("hopper")
@@ -236,14 +236,14 @@ def test_the_sentence_says_what_the_held_out_errors_are():
 
 
 def test_a_model_with_experts_is_judged_by_runs_with_experts():
-    """382 published ones, on H100, Blackwell and MI325X; for A100 too, but not for a GPU without a single run."""
+    """438 published ones, on H100, Blackwell and MI325X; for A100 too, but not for a GPU without a single run."""
     size = np.abs(np.exp(-known_errors("ampere", experts=True).error) - 1.0)
     text = accuracy_sentence("ampere", model=load_model("mixtral-8x7b"))
-    assert text.startswith("on 382 measured runs of models with experts, which no fit uses, step time was off by")
+    assert text.startswith("on 438 measured runs of models with experts, which no fit uses, step time was off by")
     assert f"off by {100 * size.mean():.1f} % on average" in text
     assert "state-space" not in text
     assert "state-space" in accuracy_sentence("hopper", model=load_model("nemotron-3-nano-30b-a3b"))
-    assert "on 382 measured runs" in accuracy_sentence("cdna3", model=load_model("mixtral-8x7b"))
+    assert "on 438 measured runs" in accuracy_sentence("cdna3", model=load_model("mixtral-8x7b"))
     like = (256.0, 1e7, 3e4, 1.0, 8.0, 1e11, 4096.0)
     same = ("hopper", "megatron", "nvlink and infiniband", "bf16")
     dense, sparse = (interval_factors(like, (*same, kind)) for kind in ("dense", "experts"))
@@ -255,7 +255,7 @@ def test_unseen_errors_are_those_of_the_shipped_profiles():
     p = of_unseen()
     text = (resources.files("planner.validation") / "unseen.csv").read_text(encoding="utf-8")
     rows = {(r["source"], r["run"]): r for r in csv.DictReader(text.splitlines())}
-    assert len(rows) == p.ok.sum() == 2023
+    assert len(rows) == p.ok.sum() == 2102
     for run, predicted, measured in zip(p.runs, p.step_time_s, p.measured_s, strict=True):
         if run["outcome"] == "oom":
             continue
@@ -271,7 +271,7 @@ def test_intervals_of_fitted_sets_hold_most_dense_runs_that_no_fit_saw():
     """
     runs = unseen().where(~unseen().experts)
     inside = coverage(held_out(), runs)
-    assert len(inside) == 1641
+    assert len(inside) == 1664
     assert 0.8 < np.mean([inside[runs.source == s].mean() for s in np.unique(runs.source)]) < 0.93
 
 
