@@ -11,6 +11,7 @@ import typer
 
 from planner.base.errors import InputError, one_line
 from planner.cli import options as o
+from planner.cli.unfold import typed
 
 if TYPE_CHECKING:
     from planner.calibration.identified import Calibration
@@ -56,8 +57,8 @@ def command(
 
     Robust least squares within physical bounds, every source alike. Figures that the runs don't tell stay as they are.
     """
-    sources = {p: context.get_parameter_source(p.name or "") for p in context.command.params}
-    given = [p for p, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    said = typed(context)
+    given = [p for p in context.command.params if p.name in said]
     if from_ and probe:
         raise InputError("--probe stands beside --from; allowed: one of them")
     mine = RUNS if from_ else PROBE if probe else ""

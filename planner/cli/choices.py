@@ -19,7 +19,7 @@ from planner.choices.enumerations import names
 from planner.choices.table import CHOICES, DEGREES, NUMERICS, SETTLED, SHARED
 from planner.cli import completion
 from planner.cli.notes import note
-from planner.cli.unfold import Command, in_place_of, parameter, unfolded, with_signature
+from planner.cli.unfold import Command, in_place_of, parameter, typed, unfolded, with_signature
 
 if TYPE_CHECKING:
     from planner.cli.options import Place, StepBatch
@@ -72,8 +72,8 @@ def asked_layout(
     if not is_plan(model):
         setup, row = place.setup(model, anchor), filling(gpus, choices)
         return setup, row | {"global_batch": size.sequences(setup.model.seq_len, row["dp"])}
-    saved, source = place.plan(Path(model)), context.get_parameter_source
-    given = {name: x for name, x in choices.items() if getattr(source(name), "name", "") == "COMMANDLINE"}
+    saved, said = place.plan(Path(model)), typed(context)
+    given = {name: x for name, x in choices.items() if name in said}
     own = {name: saved.row[name] for name in choices}
     if own["etp"] == own["tp"]:  # as usual: experts follow other tensor ranks
         own["etp"] = choices["etp"]

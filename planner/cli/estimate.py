@@ -9,7 +9,7 @@ from planner.base.errors import InputError, shown
 from planner.choices.table import CHOICES
 from planner.cli import options as o
 from planner.cli.choices import asked_layout, takes_layout
-from planner.cli.unfold import positional
+from planner.cli.unfold import positional, typed
 
 if TYPE_CHECKING:
     from planner.api.answer import Shown
@@ -82,8 +82,7 @@ def command(
 
 def _beside_json(context: typer.Context, choices: dict[str, Any]) -> dict[str, Any]:
     """What stands beside DeepSpeed's JSON: what it can't say, and what fills its "auto", None where it isn't given."""
-    source = context.get_parameter_source
-    given = {name for name in context.params if getattr(source(name), "name", "") == "COMMANDLINE"}
+    given = typed(context)
     said = {name: x if name in given else None for name, x in choices.items()}
     python = {name: choices[name] for name in OF_PYTHON} | {"optimizer": said["optimizer"]}
     return python | {"filled": {name: said[name] for name in OF_AUTO}}

@@ -24,6 +24,12 @@ from planner.cli import completion
 Command = Callable[..., None]
 
 
+def typed(context: typer.Context) -> set[str]:
+    """Names of a command's parameters that were given on the command line."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+
+
 class Unchecked:
     """A command or group of typer whose plain values pass unchecked: text, whole numbers, paths, what our parsers read.
 

@@ -52,10 +52,6 @@ class Vocabulary1(Generated):
         """p - r and one for each barrier, at most m."""
         return np.asarray(np.minimum(pipe.p - rank + self.barriers, pipe.m), dtype=np.float64)
 
-    def messages(self, pipe: Pipeline) -> Array:
-        """1F1B's, and each rank's part of four hidden states to or from all others, half of it each way."""
-        return np.asarray(1.0 + 2.0 * (pipe.p - 1.0) / pipe.p)
-
 
 class Vocabulary2(Vocabulary1):
     """1F1B whose ranks share embedding and head, with one barrier: one micro-batch more than 1F1B."""
@@ -125,10 +121,6 @@ class VHalfVocabulary1(VHalf):
             kinds = zip((r, deep, deep, r, deep, r, r, r), "FFIIWW" + self.parts, strict=True)
             tables.append(by_slot([units(stage, kind, i) for stage, kind in kinds], [*row, logits, rest]))
         return Order.of_tables(tables)
-
-    def messages(self, pipe: Pipeline) -> Array:
-        """V-Half's, and what `Vocabulary1` adds to 1F1B's."""
-        return np.asarray(2.0 + 2.0 * (pipe.p - 1.0) / pipe.p)
 
 
 class VHalfVocabulary2(VHalfVocabulary1):

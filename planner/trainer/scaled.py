@@ -40,8 +40,8 @@ def scaled_model(
     layers = -(-layers // stages) * stages
     vocab = -(-VOCAB // tp) * tp
     groups = max(model.expert_groups, 1)
-    grain = lcm(ep, groups)
-    experts = -(-min(model.num_experts, max(8, 2 * groups)) // grain) * grain if model.num_experts else 0
+    shared_by = lcm(ep, groups)
+    experts = -(-min(model.num_experts, max(8, 2 * groups)) // shared_by) * shared_by if model.num_experts else 0
     moe_ffn = max(8, round(hidden * model.moe_ffn / model.hidden))
     return check(
         replace(

@@ -194,6 +194,9 @@ def accumulated_bytes(case: Case) -> Array:
     moved = _as_stated(_summed_in(layouts), own, max(both), min(both))
     shards = np.where(layouts.zero >= 2, layouts.shards, 1)
     later = 1.0 - 1.0 / layouts.micro_batches
+    sharded = np.asarray(moved / shards * later)
+    if not case.framework.defers_scatter:
+        return sharded
     one, summed = parameter_bytes(layouts), reduced_bytes(case)
     whole = later * (one + 2.0 * summed) + (1.0 - later) * (summed > one) * (one + summed)
-    return np.asarray(np.where(case.scattering < 1.0, whole, moved / shards * later))
+    return np.asarray(np.where(case.scattering < 1.0, whole, sharded))

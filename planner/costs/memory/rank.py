@@ -248,8 +248,10 @@ def _gradients_bytes(case: Case, own: RankParameters) -> Array:
     if case.framework.bucket_bytes > 0:
         kept = kept + (case.layouts.zero == 0) * case.framework.bucket_bytes
     kept = np.where(_is_mixed(case), kept, 4.0) * (1.0 - gradients_on_host(case))
-    whole = np.where(case.scattering < 1.0, own.total * reduced_bytes(case), 0.0)
-    return np.maximum(state_parameters(own, case.layouts, 2) * kept, whole)
+    out = np.asarray(state_parameters(own, case.layouts, 2) * kept)
+    if not case.framework.defers_scatter:
+        return out
+    return np.maximum(out, np.where(case.scattering < 1.0, own.total * reduced_bytes(case), 0.0))
 
 
 def _parameters_bytes(case: Case, own: RankParameters, moves: RankParameters, copies: Any, versions: Any) -> Array:
