@@ -252,12 +252,8 @@ class Schedule(ABC):
         return np.asarray(1.0 + 0.0 * (pipe.p + rank))
 
     def messages(self, pipe: Pipeline) -> Array:
-        """Transfers of a whole micro-batch's boundary, each way, a micro-batch and rank.
-
-        Those to a neighbour, and where ranks share embedding and head each rank's part of four hidden states to or from
-        all others, half of it each way.
-        """
-        return np.asarray(pipe.v * 1.0 + (2.0 * (pipe.p - 1.0) / pipe.p if self.barriers else 0.0))
+        """Transfers to a neighbour, of a whole micro-batch's boundary, each way, a micro-batch and rank."""
+        return np.asarray(pipe.v * 1.0)
 
     def updates_behind(self, pipe: Pipeline, rank: Any, micro_batch: Any) -> Ints:
         """Updates between the weights of a micro-batch's forward and those that its gradient updates.

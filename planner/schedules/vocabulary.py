@@ -23,6 +23,11 @@ from planner.schedules.generated import Generated
 from planner.schedules.one_f_one_b_rows import F1, I1, by_slot, units
 
 
+def _exchanged(pipe: Pipeline) -> Any:
+    """Each rank's part of four hidden states to or from all others, half of it each way, as `Schedule.messages`."""
+    return 2.0 * (pipe.p - 1.0) / pipe.p
+
+
 class Vocabulary1(Generated):
     """1F1B whose ranks share embedding and head, with two barriers: two micro-batches more than 1F1B."""
 
@@ -51,6 +56,10 @@ class Vocabulary1(Generated):
     def in_flight(self, pipe: Pipeline, rank: Any, kept: Any = 0.0) -> Array:
         """p - r and one for each barrier, at most m."""
         return np.asarray(np.minimum(pipe.p - rank + self.barriers, pipe.m), dtype=np.float64)
+
+    def messages(self, pipe: Pipeline) -> Array:
+        """1F1B's, and what ranks that share the ends exchange."""
+        return np.asarray(1.0 + _exchanged(pipe))
 
 
 class Vocabulary2(Vocabulary1):
@@ -121,6 +130,10 @@ class VHalfVocabulary1(VHalf):
             kinds = zip((r, deep, deep, r, deep, r, r, r), "FFIIWW" + self.parts, strict=True)
             tables.append(by_slot([units(stage, kind, i) for stage, kind in kinds], [*row, logits, rest]))
         return Order.of_tables(tables)
+
+    def messages(self, pipe: Pipeline) -> Array:
+        """V-Half's, and what ranks that share the ends exchange."""
+        return np.asarray(2.0 + _exchanged(pipe))
 
 
 class VHalfVocabulary2(VHalfVocabulary1):
