@@ -37,7 +37,7 @@ def search(
 ) -> Shortlist:
     """The legal layouts that may matter by the closed form, and the number of all; raises what `space` does.
 
-    top: how many layouts will be shown; by_memory: the least memory is best, not the least time.
+    top: how many layouts will be shown (0: as of `Shortlist`); by_memory: the least memory is best, not the least time.
     rivals: how many of the fastest to keep besides, of those that fit and of those that would in twice the memory.
     reach_s: keep only what fits and may have a step of so many seconds or fewer; then others are not all counted.
     chunk: layouts estimated at once; prune: leave out rows whose bounds say that they can't matter; among: the space's
@@ -49,7 +49,7 @@ def search(
     unpruned = patience = PATIENCE
     for whole, one in _parts(setup, chunk, among or wide_grids(setup, request, chunk)):
         grid = whole
-        if prune and (unpruned <= 0 or reach_s < np.inf):
+        if prune and (unpruned <= 0 or shortlist.reach_s < np.inf):
             grid, one = _pruned(shortlist, whole, one)
             patience = 2 * patience if len(grid.serial) == len(whole.serial) else PATIENCE
             unpruned = patience if patience > PATIENCE else 0

@@ -64,7 +64,8 @@ class Candidates:
 class Shortlist:
     """The layouts that may matter among those of the grids that are added.
 
-    capacity_bytes: one accelerator's. top: how many layouts will be shown. by_memory: least memory is best, not time.
+    capacity_bytes: one accelerator's. top: how many layouts will be shown; 0 keeps what may be the fastest by the
+    closed form alone, if any fits. by_memory: least memory is best, not time.
     rivals: keep this many of the fastest that fit, and as many that need up to twice the memory. reach_s: if finite,
     keep only what fits and may have such a step.
     legal, fitting: layouts that were added, and those of them within the capacity. fits, over: those that were kept.
@@ -77,7 +78,7 @@ class Shortlist:
         self.legal = self.fitting = 0
         self.fits: Candidates | None = None
         self.over: Candidates | None = None
-        self._depth = max(top, 1) + ALTERED
+        self._top, self._depth = top, max(top, 1) + ALTERED
         self._waiting: list[Candidates] = []
         self._ties = np.zeros((2, 0))
         self._slower = np.inf
@@ -113,6 +114,8 @@ class Shortlist:
         self.legal += int(np.count_nonzero(grid.legal))
         self.fitting += int(np.count_nonzero(fits))
         least = step - np.where(exact_uneven(grid.layouts), 0.0, totals.bubble_s)
+        if not self._top:
+            self.reach_s = float(step[fits].min(initial=self.reach_s))
         hopeful = grid.legal & self._may_matter(step, least, memory, fits)
         if self.reach_s < np.inf:
             hopeful &= fits & (least <= self.reach_s)

@@ -138,22 +138,20 @@ class NetworkCase:
         known: legal layouts, no slower than which the best is: the better they are, the sooner the answer comes.
         Raises LayoutError if nothing is legal, or nothing fits.
         """
-        step_s, fits = exact_step_s(setup, known)
-        return best_of(setup, self.request, float(np.min(step_s[fits], initial=np.inf)), self.grids).layouts
+        return best_of(setup, self.request, _reach_s(setup, known), self.grids).layouts
 
     def quickest(self, value: float, reach_s: float = np.inf) -> tuple[float, Layouts]:
         """The least step of the closed form among all layouts that fit, with its layout; sooner than `best`.
 
         Raises LayoutError if nothing is legal, or nothing fits, or all steps are longer than `reach_s`.
         """
-        shortlist = search(self.on(value), self.request, top=1, reach_s=reach_s, among=self.grids)
+        shortlist = search(self.on(value), self.request, top=0, reach_s=reach_s, among=self.grids)
         if shortlist.fits is None or not len(shortlist.fits.layouts):
             raise LayoutError("nothing fits in memory")
-        layouts = shortlist.fits.layouts.take([0])
-        step_s = self.step_s(value, layouts)
+        step_s = float(shortlist.fits.step_time_s[0])
         if step_s > reach_s:
             raise LayoutError(f"no layout that fits takes at most {reach_s:.4g} s per step")
-        return step_s, layouts
+        return step_s, shortlist.fits.layouts.take([0])
 
     def step_s(self, value: float, layouts: Layouts) -> float:
         """The least step of some layouts, by the closed form."""
@@ -167,6 +165,12 @@ def exact_step_s(setup: Setup, layouts: Layouts) -> tuple[Array, Bools]:
         if rows.any():
             step_s[rows], peak_bytes[rows] = of(setup, layouts.take(rows))
     return step_s, peak_bytes <= setup.cluster.accelerator.usable_bytes
+
+
+def _reach_s(setup: Setup, known: Layouts) -> float:
+    """The least step of those layouts that fit; endless if none does."""
+    step_s, fits = exact_step_s(setup, known)
+    return float(np.min(step_s[fits], initial=np.inf))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,8 +210,13 @@ def curve(case: NetworkCase) -> NetworkCurve:
 
     def suffices(value: float) -> bool:
         setup = case.on(value)
-        known = exact_step_s(setup, winners)[0].min() <= limit_s
-        return bool(known or exact_step_s(setup, case.best(setup, winners))[0][0] <= limit_s)
+        if exact_step_s(setup, winners)[0].min() <= limit_s:
+            return True
+        try:
+            best = best_of(setup, case.request, limit_s, case.grids).layouts
+        except LayoutError:  # none is as fast
+            return False
+        return bool(exact_step_s(setup, best)[0][0] <= limit_s)
 
     k = int(np.argmax(least <= limit_s))
     low, high = values[max(k - 1, 0)], values[k]
@@ -298,10 +307,12 @@ def ways(case: NetworkCase, slow: Cluster, asked_with: Callable[..., Request]) -
         try:
             one = replace(case, request=asked_with(**free))
             need = need_of(one, name, {})
-            found = recommend(setup, **one.request.question, plainest=True, among=one.grids)  # as the command does
-            best = found.chosen
-            layouts, step = (best.layouts, float(best.step_time_s[0])) if need.layouts else (None, float("nan"))
         except LayoutError as error:
-            need, layouts, step = NetworkNeed(name=name, none=str(error)), None, float("nan")
+            need = NetworkNeed(name=name, none=str(error))
+        layouts, step = None, float("nan")
+        if need.layouts is not None:  # what the command advises
+            asks, known = one.request.question, _reach_s(setup, need.layouts)
+            best = recommend(setup, **asks, plainest=True, reach_s=known, among=one.grids).chosen
+            layouts, step = best.layouts, float(best.step_time_s[0])
         out.append(NetworkWay(name=name, cluster=cluster, settles=free, step_s=step, layouts=layouts, need=need))
     return tuple(out)
