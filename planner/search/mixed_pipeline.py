@@ -60,7 +60,7 @@ def _candidates(question: MixedQuestion, some: tuple[int, ...]) -> Iterator[tupl
     """Every pipeline over the groups: a bound on its step in seconds, and the arguments of `pipeline_of`."""
     L = int(question.setups[0].model.num_layers)
     orders = list(permutations(range(len(some)))) if len(some) <= ALL_SETS else [tuple(range(len(some)))]
-    layer_s = lru_cache(maxsize=None)(partial(_layer_s, question))
+    layer_s = {g: _layer_s(question, g) for g in some}
     shared = [d for d in divisors(question.batch) if all(question.gpus[g] % d == 0 for g in some)]
     for dp, mb, again in product(shared, MICRO_BATCHES, RECOMPUTE):
         if question.batch % (dp * mb):
@@ -75,7 +75,7 @@ def _candidates(question: MixedQuestion, some: tuple[int, ...]) -> Iterator[tupl
             stages = [question.gpus[g] // (dp * t) for g, t in zip(some, tp, strict=True)]
             if sum(stages) > L + 2:
                 continue
-            each = [layer_s(g, t, mb, again) for g, t in zip(some, tp, strict=True)]
+            each = [layer_s[g][t, mb, again] for g, t in zip(some, tp, strict=True)]
             for at in orders:
                 order, ranks, stage_counts, seconds = (tuple(x[i] for i in at) for x in (some, tp, stages, each))
                 bound_s = least_makespan_s(L, question.batch // (dp * mb), stage_counts, seconds)
@@ -96,15 +96,19 @@ def least_makespan_s(layers: int, m: int, stages: Sequence[float], layer_s: Sequ
     return layers / total if total else float("inf")
 
 
-def _layer_s(question: MixedQuestion, g: int, tp: int, micro_batch: int, recompute: Recompute) -> float:
-    """Seconds of a layer forward and backward; infinite where the tensor ranks are illegal."""
-    setup = question.setups[g]
-    one = Layouts.of(
+def _layer_s(question: MixedQuestion, g: int) -> dict[tuple[int, int, Recompute], float]:
+    """Seconds of a layer both ways by tensor ranks, micro-batch and recomputation; infinite where illegal."""
+    setup, ways = question.setups[g], list(product(TENSOR_RANKS, MICRO_BATCHES, RECOMPUTE))
+    tp, micro_batch, recompute = np.array(ways).T
+    table = Layouts.of(
         tp=tp, micro_batch=micro_batch, global_batch=micro_batch, recompute=recompute, sequence_parallel=tp > 1,
         **question.numerics[g],
     )  # fmt: skip
-    illegal = first_broken(setup.model, setup.cluster, one)[0]
-    return float("inf") if illegal else float(step_costs(setup, one).layer.total_s[0])
+    legal = np.array([not broken for broken in first_broken(setup.model, setup.cluster, table)])
+    seconds = np.full(len(ways), np.inf)
+    if legal.any():
+        seconds[legal] = step_costs(setup, table.take(legal)).layer.total_s
+    return dict(zip(ways, seconds.tolist(), strict=True))
 
 
 def _stages(question: MixedQuestion, g: int, tp: int, p: int, common: Callable[..., Layouts]) -> tuple[Any, ...]:

@@ -80,6 +80,7 @@ def recommend(
     plainest: bool = False,
     reach_s: float = np.inf,
     among: Iterable[Grid] | None = None,
+    best_alone: bool = False,
 ) -> Recommendation:
     """Search all legal layouts.
 
@@ -87,7 +88,8 @@ def recommend(
     rivals: keep at least this many of the fastest layouts that fit, and as many of those that need up to twice the
     memory. plainest: among layouts too close to tell apart, prefer the one with the fewest unusual choices; list one
     layout per tp, pp, cp, ep and schedule (`planner.search.pick`). reach_s: ignore slower layouts; then the front and
-    the counts are incomplete. among: the space's grids, where they are known.
+    the counts are incomplete. among: the space's grids, where they are known. best_alone: run on the timeline what may
+    be the best; the rest of the answer is the closed form's.
 
     Raises LayoutError or InputError if nothing is legal, nothing that fast, or numbers are out of range;
     UnknownNameError for an unknown objective.
@@ -112,7 +114,7 @@ def recommend(
         if rounds >= ROUNDS:
             order = order[known(result)[order]]
         found = _answer(request, result, order, _best(setup, result, order, kind)[:top], *counts)
-        due = found.nearly_fastest if reach_s < np.inf else found.named
+        due = found.nearly_fastest if best_alone or reach_s < np.inf else found.named
         if known(result)[due].all():
             break
         result = timed(setup, result, due)
@@ -141,7 +143,7 @@ def best_of(setup: Setup, request: Request, reach_s: float = np.inf, among: Iter
     reach_s: the step of some layout that fits; among: the space's grids. With either the same answer comes sooner.
     Raises LayoutError, InputError as `recommend`, or if nothing fits in memory.
     """
-    found = recommend(setup, **request.question, top=1, reach_s=reach_s, among=among)
+    found = recommend(setup, **request.question, top=1, reach_s=reach_s, among=among, best_alone=True)
     if not len(found.best):
         raise nothing_fits(setup, found, request.gpus)
     return found.chosen

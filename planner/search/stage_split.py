@@ -91,7 +91,7 @@ def _held(setup: Setup, layouts: Layouts, costs: StepCosts, layers: int) -> tupl
         """Bytes of a rank but for its activations."""
         memory = rank_memory(
             costs.case, layers=layers_held, in_flight=0.0, first=first, last=last, copies=schedule.copies,
-            versions=versions, at_once=layers_at_once(layouts, layers / int(layouts.pp[0])),
+            versions=versions, at_once=layers_at_once(layouts, layers / int(layouts.pp[0])), held=costs.activations,
         )  # fmt: skip
         return float(memory.total_bytes[0])
 
