@@ -1,7 +1,7 @@
 """Training on several groups told once more in plain numbers: unequal replicas, candidates for a pipeline, links."""
 
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from itertools import permutations, product
 from math import ceil, inf
 
@@ -127,7 +127,7 @@ def test_candidates_are_all_pipelines_that_divide_what_they_must(seed):
     rng = np.random.default_rng(seed)
     asked, some = drawn(rng, 3, int(rng.choice([2, 4]))), ((0, 1), (1, 2), (0, 1, 2), (0, 2), (0, 1))[seed]
     asked = replace(asked, gpus=tuple(int(n) for n in rng.choice([2, 4, 8], 3)))
-    layer_s = cache(partial(_layer_s, asked))
+    layer_s = {g: _layer_s(asked, g) for g in some}
     want = {}
     for dp, micro_batch, again in product(range(1, 17), (1, 2, 4), (0, 1, 2)):
         if asked.batch % (dp * micro_batch) or any(asked.gpus[g] % dp for g in some):
@@ -140,7 +140,7 @@ def test_candidates_are_all_pipelines_that_divide_what_they_must(seed):
                 continue
             width = dict(zip(some, tp, strict=True))
             for order in permutations(some):
-                layer = [layer_s(g, width[g], micro_batch, again) for g in order]
+                layer = [layer_s[g][width[g], micro_batch, again] for g in order]
                 counted = tuple(stages[g] for g in order)
                 bound = least_makespan_s(6, asked.batch // (dp * micro_batch), counted, layer)
                 want[order, tuple(width[g] for g in order), counted, dp, micro_batch, again] = bound
