@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from planner.api.recommended import recommend
     from planner.api.schedules import schedule
     from planner.api.simulated import Simulation, simulate
+    from planner.api.towers import towers
     from planner.api.validated import validate
     from planner.base.errors import (
         ArgumentError,
@@ -42,14 +43,14 @@ __all__ = [
     "ArgumentError", "Cluster", "ExecutionError", "FileFormatError", "InputError", "LayoutError", "LayoutEstimate",
     "MissingPackageError", "Model", "OutputError", "Plan", "PlannerError", "ScheduleError", "Simulation",
     "UnknownNameError", "__version__", "compare", "estimate", "explain", "export", "fastest", "largest", "network",
-    "recommend", "schedule", "simulate", "sweep", "time", "validate", "why",
+    "recommend", "schedule", "simulate", "sweep", "time", "towers", "validate", "why",
 ]  # fmt: skip
 
 _MODULE = {
     "Cluster": "api.inputs", "Model": "api.inputs", "LayoutEstimate": "api.layout_estimate",
     "estimate": "api.layout_estimate", "largest": "api.limits", "network": "api.limits", "Plan": "api.plan",
     "recommend": "api.recommended", "schedule": "api.schedules", "Simulation": "api.simulated",
-    "simulate": "api.simulated", "validate": "api.validated",
+    "simulate": "api.simulated", "towers": "api.towers", "validate": "api.validated",
     **dict.fromkeys(("compare", "explain", "export", "fastest", "sweep", "time", "why"), "api.questions"),
 }  # fmt: skip
 """The module that each name is loaded from; errors are `planner.base.errors`'."""

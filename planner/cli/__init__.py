@@ -26,8 +26,9 @@ NEW_OBJECTS = 200_000  # between two looks for cycles of garbage: imports leave 
 
 COMMANDS = (
     "recommend", "serve", "estimate", "schedule", "simulate", "compare", "partition", "time", "fastest", "fewest",
-    "largest", "sweep", "pareto", "heatmap", "network", "sites", "mixed", "place", "paper", "explain", "export",
-    "check", "validate", "observe", "laws", "models", "clusters", "train", "calibrate", "probe", "doctor", "mcp",
+    "largest", "sweep", "pareto", "heatmap", "network", "sites", "mixed", "towers", "place", "paper", "explain",
+    "export", "check", "validate", "observe", "laws", "models", "clusters", "train", "calibrate", "probe", "doctor",
+    "mcp",
 )  # fmt: skip
 """Every command, in the order of `--help`; each is in a module of its name, as `command`."""
 

@@ -8,7 +8,7 @@ from planner.cli.options import WRITTEN
 
 QUESTIONS = (
     "recommend", "estimate", "simulate", "compare", "partition", "schedule", "time", "fastest", "fewest", "largest",
-    "network", "sites", "mixed", "place", "explain", "check", "laws", "models", "clusters",
+    "network", "sites", "mixed", "towers", "place", "explain", "check", "laws", "models", "clusters",
 )  # fmt: skip
 """Commands that an agent may ask: those that print an answer and change nothing."""
 KINDS = {"text": "string", "whole number": "integer", "number": "number", "flag": "boolean",

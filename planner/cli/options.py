@@ -193,8 +193,11 @@ class Place:
             raise InputError(f"--figure is {self.figure[0]}; a run that exists takes none: give a cluster's file")
         return {"cluster": self.cluster, "network": self.network, "framework": profile_of(self.framework)}
 
-    def setup(self, model: str, anchor: Path | None = None) -> Setup:
-        """Model, cluster and framework. Raises as `load_setup` and `planner.api.anchored.anchored`."""
+    def setup(self, model: str, anchor: Path | None = None, towers: bool = False) -> Setup:
+        """Model, cluster and framework; towers: whether a config's vision encoder is asked for apart.
+
+        Raises as `load_setup` and `planner.api.anchored.anchored`.
+        """
         from planner.api.anchored import anchored
         from planner.api.frameworks import setup_under
         from planner.hardware import changed_cluster
@@ -206,7 +209,7 @@ class Place:
             load_model(model)  # of a plan, which says the cluster itself: refused, where it isn't taken for a model
         cluster = changed_cluster(self.cluster, figures(self.figure), network=self.network)
         setup = setup_under(model, cluster, self.framework, seq_len=self.seq_len, nics_per_node=self.nics_per_node)
-        _warn_of_config(model, setup.model, self.seq_len)
+        _warn_of_config(model, setup.model, self.seq_len, towers)
         return anchored(setup, anchor)
 
     def plan(self, path: Path) -> SavedPlan:
@@ -274,7 +277,7 @@ def profile_of(framework: str | None) -> str | None:
     return named_framework(framework)[0]
 
 
-def _warn_of_config(name: str, model: Any, seq_len: int | None) -> None:
+def _warn_of_config(name: str, model: Any, seq_len: int | None, towers: bool) -> None:
     """Say on stderr where a Hugging Face config's longest sequence stands for the training's, and what is left out."""
     from planner.base.files import read_json
     from planner.models import config_file
@@ -285,8 +288,8 @@ def _warn_of_config(name: str, model: Any, seq_len: int | None) -> None:
     if seq_len is None:
         told = f"{model.seq_len:,} tokens per sequence are its max_position_embeddings, no training length"
         note(f"{name}: {told}; --seq-len sets the training's")
-    if read_json(config).get("vision_config"):
-        note(f"{name}: its language model alone is counted, without the vision encoder")
+    if read_json(config).get("vision_config") and not towers:
+        note(f"{name}: its language model alone is counted, without the vision encoder; planner towers plans both")
 
 
 def check_files(files: Mapping[str, tuple[Path | None, *tuple[str, ...]]]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from planner.base.errors import InputError, UnknownNameError
+from planner.base.errors import InputError, LayoutError, UnknownNameError
 from planner.base.files import check_writable, write_text
 from planner.base.units import GIB, format_seconds, gpus_text
 from planner.choices.table import CHOICES, usual
@@ -76,10 +76,12 @@ def export_plan(
     own: predicted with the framework's own profile, where the plan's is of another family.
 
     Raises InputError for a recipe for a framework that builds on none; LayoutError for a choice that has no equivalent
-    in the framework, or if a rule of its own is broken.
+    in the framework, if a rule of its own is broken, or for a bidirectional model.
     """
     if base is not None and not target.takes_base:
         raise InputError(f"base is {base!r}; allowed: none for {target.name}, only torchtitan builds on a recipe")
+    if plan.setup.model.bidirectional:
+        raise LayoutError(f"{plan.setup.model.name} is bidirectional; allowed: causal models in {target.title}'s file")
     setup = target.own(plan.setup) if own else plan.setup
     target.check_training(plan.row["train"])
     target.check_shared((name, plan.row[name]) for name in ("optimizer", "main_dtype"))

@@ -16,7 +16,8 @@ SSM_CHUNK = 128  # tokens of a chunk of a state-space's scan: Megatron-Core's an
 def forward_flops(m: Transformer, *, causal: bool = False) -> dict[str, Any]:
     """FLOP of one sequence's forward pass by operation: two for each multiply-add.
 
-    causal: count half of the attention scores, as flash kernels compute them. Of a sliding window those within it.
+    causal: count half of the attention scores, as flash kernels compute them, unless the model is bidirectional. Of a
+    sliding window those within it.
     Multi-token prediction's layers, projections and heads are counted with the model's own.
     state_space: the products with chunks of SSM_CHUNK tokens (Dao and Gu 2024, arXiv 2405.21060, section 6), scores
     within a chunk, in and out of states.
@@ -32,7 +33,8 @@ def forward_flops(m: Transformer, *, causal: bool = False) -> dict[str, Any]:
         latent, query + h * (rank_kv + rope) + rank_kv * a * (d - rope + m.v_head_dim), h * (a + 2 * kv) * d
     )
     within = np.where(np.asarray(m.window) > 0, np.minimum(m.window, s), s)
-    whole, band = (0.5 * s, within * (1.0 - within / (2.0 * s))) if causal else (1.0 * s, within)
+    hidden = 0.5 * (causal & ~np.asarray(m.bidirectional))  # the share of all scores that a mask hides
+    whole, band = (1.0 - hidden) * s, within * (1.0 - hidden * within / s)
     keys = whole + window_share(m) * (band - whole)
     matrices = 2 + np.asarray(m.gated) * 1
     modules = np.where(sparse_layers(m) > 0, further, 0)

@@ -90,7 +90,10 @@ class Config:
 
     def real(self, field: str) -> float:
         """The number that this file has for a field of a `[model]` table, 0 where it has none."""
-        key = self.name_of(field)
+        return self.number(self.name_of(field))
+
+    def number(self, key: str) -> float:
+        """The number under a key, 0 where it is absent or null."""
         value = 0.0 if self.data.get(key) is None else self.data[key]
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LARGEST:
             raise self.fault(key, "a number from 0 to 1e9")

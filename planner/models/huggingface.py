@@ -250,9 +250,10 @@ def from_config(path: Path, seq_len: int | None = None) -> Transformer:
 
 def _language_model(path: Path) -> dict[str, Any]:
     data = read_json(path)
-    if not isinstance(data.get("text_config"), dict | None):
-        raise Config(data, path).fault("text_config", "a table, the language model's config")
-    if isinstance(data.get("text_config"), dict):
+    key = "llm_config" if "llm_config" in data else "text_config"  # the first is InternVL's
+    if not isinstance(data.get(key), dict | None):
+        raise Config(data, path).fault(key, "a table, the language model's config")
+    if isinstance(data.get(key), dict):
         tied = {"tie_word_embeddings": data["tie_word_embeddings"]} if "tie_word_embeddings" in data else {}
-        return {**tied, **data["text_config"]}
+        return {**tied, **data[key]}
     return data

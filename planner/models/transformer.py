@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclass(frozen=True, kw_only=True)
 class Transformer:
-    """A decoder-only transformer; every formula on it broadcasts: a field is a number or an array (n,).
+    """A transformer; every formula on it broadcasts: a field is a number or an array (n,).
 
     ffn: inner size of a dense layer's MLP; gated: three matrices (SwiGLU) instead of two.
     num_experts, top_k, num_shared_experts, moe_ffn: of the sparse layers, 0 where there are none; shared experts count
@@ -34,7 +34,7 @@ class Transformer:
     num_mixer_only_layers have no MLP, num_mlp_only_layers neither attention nor state-space.
     num_window_layers: attention layers in which a token attends to the last `window` tokens alone, itself among them.
     chunk: most layers attend to a token's own chunk of so many tokens alone (Llama 4), which is counted as whole
-    attention; 0 for none.
+    attention; 0 for none. bidirectional: a token attends to all others, or to all in its window, as an encoder's does.
     num_mtp_layers: modules of multi-token prediction (DeepSeek-V3, arXiv 2412.19437, section 2.2), each a layer of the
     model's last kind behind a projection of the last hidden state and the next token's embedding, which predicts one
     token further with the model's own embedding and head. A hybrid's has attention and an MLP (Nemotron 3's "*E").
@@ -72,6 +72,7 @@ class Transformer:
     embedding_norm: Any = False
     parallel_block: Any = False
     parallel_norms: Any = False
+    bidirectional: Any = False
     num_experts: Any = 0
     top_k: Any = 0
     num_shared_experts: Any = 0

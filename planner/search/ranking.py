@@ -104,7 +104,7 @@ def recommend(
     by_memory = objective == "memory"
     shortlist = search(setup, request, top=top, by_memory=by_memory, rivals=rivals, reach_s=slowest_s, among=among)
     closed = _finalists(setup, shortlist)
-    tried = [] if by_memory else _simulate_finalists(setup, request, closed, top, plainest)
+    tried = [] if by_memory else simulate_finalists(setup, request, closed, top, plainest)
     result = Estimate.concatenate(tried) if tried else closed
     legal = shortlist.legal + sum(len(more.step_time_s) for more in tried[1:])
     counts = legal, shortlist.fitting - int(closed.fits.sum())
@@ -158,7 +158,7 @@ def nothing_fits(setup: Setup, found: Recommendation, gpus: int) -> LayoutError:
     )
 
 
-def _simulate_finalists(setup: Setup, request: Request, closed: Estimate, top: int, plainest: bool) -> list[Estimate]:
+def simulate_finalists(setup: Setup, request: Request, closed: Estimate, top: int, plainest: bool) -> list[Estimate]:
     """The finalists, the best of them simulated; then a few layouts that a search's grids don't have.
 
     These are one under another schedule, some with virtual stages filled by cost, and some with full recomputation, or

@@ -1,11 +1,12 @@
 """A pass over a space's layouts by the closed form: what is kept of it for an answer, or a table of some or all."""
 
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
 
 import numpy as np
 
 from planner.base.arrays import Array, Bools
-from planner.base.records import concatenate
+from planner.base.records import concatenate, mapped
 from planner.choices.table import CHOICES
 from planner.costs.one_layer import OneLayer, one_layer
 from planner.layouts import Layouts
@@ -15,7 +16,7 @@ from planner.search.request import Request
 from planner.search.shortlist import Shortlist
 from planner.search.space import space, whole_space
 from planner.setup import Setup
-from planner.step.estimate import Estimate, estimate, totals
+from planner.step.estimate import Estimate, Totals, estimate, totals
 
 WORTH_PRUNING = 0.1  # of a grid's rows: copying the others costs more than fewer save
 PATIENCE = 4  # grids before bounds are looked at, and twice as many more after each look that was not worth it
@@ -63,6 +64,16 @@ def search(
 def wide_grids(setup: Setup, request: Request, chunk: int = CHUNK) -> Iterator[Grid]:
     """The space in grids that a search cuts; the network doesn't change them. Raises what `space` does."""
     return space(setup.model, setup.cluster, request, SHARING * chunk)
+
+
+def fitting(setup: Setup, request: Request, room_bytes: float) -> tuple[Layouts, Totals]:
+    """Every legal layout within so many bytes, as a table, and its totals. Raises what `space` does."""
+    found = []
+    for grid, one in _parts(setup, CHUNK, wide_grids(setup, request)):
+        sums = totals(setup, grid.layouts, one)
+        at = np.nonzero(grid.legal & (sums.memory_bytes <= room_bytes))
+        found.append((grid.layouts.at(at), mapped(sums, itemgetter(at))))
+    return Layouts.concatenate([layouts for layouts, _ in found]), concatenate([sums for _, sums in found])
 
 
 def _parts(setup: Setup, chunk: int, grids: Iterable[Grid]) -> Iterator[tuple[Grid, OneLayer]]:

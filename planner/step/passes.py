@@ -47,6 +47,12 @@ def passes(costs: StepCosts, share: Share, stages: Any) -> tuple[Array, Array, A
     return forward, backward - weights, weights
 
 
+def forward_s(costs: StepCosts) -> Array:
+    """Seconds of a step's forward passes on the slowest rank, without any bubble, shape (n,)."""
+    layouts = costs.case.layouts
+    return np.asarray(layouts.micro_batches * rank_passes(costs).known(layouts.pp).slowest(layouts.pp)[0])
+
+
 def _ends_collectives_s(costs: StepCosts) -> Array:
     """Collectives of the embedding, or of the head, in one of the two passes.
 

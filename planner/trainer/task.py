@@ -93,6 +93,7 @@ def check_model(m: Transformer) -> None:
         "multi-token prediction by one module used again": bool(m.mtp_shared and m.num_mtp_layers > 1),
         "norms over query and key heads": m.qk_norm or m.qk_l2_norm,
         "attention to chunks": bool(m.chunk),
+        "attention to later tokens": m.bidirectional,
         "dense layers among those with experts": bool(m.expert_layers),
         "a norm after the embedding": m.embedding_norm,
     }

@@ -21,6 +21,7 @@ MAY_LIST = {
     "search/conflicts.py": "a layout that has what is wanted, to say which rule it breaks",
     "search/neighbours.py": "what is changed of a layout for each of its neighbours",
     "search/space.py": "what the other choices leave to be tried of some",
+    "search/towers.py": "what one layout for all has in common, and what no tower shares with its language model",
     "trainer/checkpoint.py": "what must be as it was for a checkpoint to be read",
     "validation/defaults.py": "the layouts that a measured run may have had",
     "validation/runs.py": "the columns of a file, docs/measured-runs.md",

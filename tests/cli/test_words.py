@@ -54,7 +54,8 @@ def test_a_refusal_is_one_line_whatever_there_was_to_note(tmp_path):
     seen = planner("estimate", str(tmp_path / "seen.json"), *ask[2:], "--seq-len", "2048", "--global-batch", "8")
     assert (
         seen.stderr
-        == f"planner: {tmp_path}/seen.json: its language model alone is counted, without the vision encoder\n"
+        == f"planner: {tmp_path}/seen.json: its language model alone is counted, without the vision encoder; "
+        "planner towers plans both\n"
     )
     length, batch = answered.stderr.splitlines()
     assert "2,048 tokens per sequence are its max_position_embeddings" in length

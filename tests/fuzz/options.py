@@ -37,6 +37,7 @@ SOUND = {
     "network": "gpt2 --cluster dgx-a100-80gb --gpus 16 --tp 1 --pp 1 --global-batch 16",
     "validate": "@runs.csv",
     "sites": f"{SMALL.replace('--gpus 4 ', '')} --sites 2x2 --gbit 1 --global-batch 16 --tokens 1e9",
+    "towers": f"{SMALL} --global-batch 16 --tower gpt2=1",
     "mixed": "gpt2 @mixed.toml --global-batch 8",
     "place": "@place.json --bandwidth @gbit.csv",
     "check": "@launch.sh --cluster selene --gpus 16",

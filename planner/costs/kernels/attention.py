@@ -43,13 +43,15 @@ def computed_share(model: Transformer, half_tokens: Any, block: Any = FLASH_BLOC
     """Share of the score matrix that flash kernels compute, in the average layer with attention, as time at full rate.
 
     The causal half, or the band of a sliding window, and half a block at each of their edges; rows of few keys, those
-    of a window's second edge among them, are slower (`flash_half_tokens`).
+    of a window's second edge among them, are slower (`flash_half_tokens`). Of a bidirectional model all of it, or all
+    within a window, in whole blocks.
     """
     s = np.asarray(model.seq_len)
     within = np.where(np.asarray(model.window) > 0, np.minimum(model.window, s), s)
 
     def of(keys: Any, edges: Any) -> Any:
         band = keys / s * (1.0 - keys / (2.0 * s)) + 0.5 * edges * block / s
+        band = np.where(model.bidirectional, np.maximum(keys, block) / s, band)
         return band * (1.0 + half_tokens / (keys + (edges - 1.0) * block))
 
     whole = of(s, 1.0)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array, Bools, record
-from planner.costs.network.groups import Group, beside_neighbours, groups, neighbour_bytes_per_s
+from planner.costs.network.groups import Group, beside_neighbours, groups, neighbour_bytes_per_s, place
 from planner.costs.placement import node_ranks
 from planner.hardware import Cluster
 from planner.layouts import Layouts
@@ -70,6 +70,16 @@ def all_to_all_s(group: Group, size_bytes: Any) -> Array:
     """Seconds for each rank to send `size_bytes` in all, evenly to every rank of the group."""
     n, k = group.ranks, group.local
     return _sends_s(group, size_bytes * (k - 1.0) / n, size_bytes * (n - k) / n)
+
+
+def to_first_stage_s(cluster: Cluster, layouts: Layouts, size_bytes: Any) -> Array:
+    """Seconds to bring `size_bytes` that lie evenly on all ranks to those of the first stage, for every micro-batch.
+
+    One of these receives its tokens: as long as an all-to-all in which each rank sends as much.
+    """
+    each = size_bytes / (layouts.dp * layouts.cp * np.where(layouts.sequence_parallel, layouts.tp, 1))
+    every = place(cluster, layouts.gpus, 1, node_ranks(cluster, layouts.gpus), layouts.gpus)
+    return np.asarray(layouts.micro_batches * all_to_all_s(every, each / layouts.micro_batches))
 
 
 def shift_s(group: Group, size_bytes: Any) -> Array:
