@@ -35,7 +35,7 @@ class Context:
     neighbours: the ranks that exchange heads for tokens; ring: those across which keys and values travel, one of each
     group of neighbours; both in order, and of one rank where nothing is shared. member, place: this rank's index in
     them. inner: places of an inner ring, beside each other. gathered: keys and values are gathered, not passed around.
-    zigzag: the order of the chunks.
+    zigzag: the order of the chunks. causal: whether a token sees none after it; always so on more ranks than one.
     """
 
     xp: Any
@@ -47,6 +47,7 @@ class Context:
     inner: int = 1
     gathered: bool = False
     zigzag: bool = True
+    causal: bool = True
 
     @property
     def size(self) -> int:
@@ -75,7 +76,7 @@ class Context:
         With one context rank t may be more than s: the tokens of earlier slices.
         """
         if self.size == 1:
-            return attend(self.xp, q_bgrsd, k_bgtd, v_bgtd, window=window)
+            return attend(self.xp, q_bgrsd, k_bgtd, v_bgtd, window=window, ahead=self._ahead(k_bgtd))
         out = self.xp.zeros((*q_bgrsd.shape[:-1], v_bgtd.shape[-1]), dtype=q_bgrsd.dtype)
         log = wide(self.xp.full((*q_bgrsd.shape[:-1], 1), -self.xp.inf, dtype=q_bgrsd.dtype))
         for source, k, v, _ in self._around(k_bgtd, v_bgtd, ()):
@@ -90,7 +91,7 @@ class Context:
     ) -> Array:
         """`attention.attend_gradient`, where every rank's keys get the gradients of all queries."""
         if self.size == 1:
-            return attend_gradient(self.xp, dout, q, k, v, out, log, dk, dv, window=window)
+            return attend_gradient(self.xp, dout, q, k, v, out, log, dk, dv, window=window, ahead=self._ahead(k))
         dq = self.xp.zeros_like(q)
         for source, k_now, v_now, grads in self._around(k, v, (dk, dv)):
             for rows, keys, ahead in self._pairs(source, q.shape[TOKENS], window):
@@ -100,6 +101,10 @@ class Context:
                     window=window, ahead=ahead,
                 )  # fmt: skip
         return dq
+
+    def _ahead(self, k_bgtd: Array) -> int | None:
+        """Of the first key the first query is so many tokens ahead: of all keys, where there is no causal mask."""
+        return None if self.causal else k_bgtd.shape[TOKENS]
 
     def _around(self, k: Array, v: Array, grads: Sequence[Array]) -> Iterator[Turn]:
         """The keys and values of every place of the ring, with the place: in order if gathered, else own first.

@@ -77,6 +77,8 @@ class Embedding(Layer):
         if not self.shared:
             table = parameters["tokens"]
             x_bsh = look_up(self.setting.xp, table, part.tokens_bs, region.index * table.shape[0], region)
+        if part.images:
+            part.images.put(x_bsh, self._positions(part))
         if "positions" in parameters:
             x_bsh = x_bsh + parameters["positions"][self._positions(part)]
         return x_bsh, ()
@@ -88,6 +90,8 @@ class Embedding(Layer):
         """See `Layer`; there is no input, so no gradient by it, unless it is shared."""
         xp, region = self.setting.xp, self.setting.region
         waiting: list[Any] = []
+        if part.images:
+            part.images.keep_gradient(dy_bsh, self._positions(part))
         if not self.shared:
             rows = parameters["tokens"].shape[0]
             waiting.append(looked_up(xp, rows, part.tokens_bs, region.index * rows, region, dy_bsh))
@@ -136,3 +140,19 @@ class Head(Layer):
             dy_bsh = region.enter_gradient(product_input_gradient(dlogits_bsv, parameters[self.table].T))
         waiting.append(NormWeights("norm", dy_bsh, unit_bsh))
         return norm_input_gradient(dy_bsh, unit_bsh, scale_bs1, parameters["norm.gain"], s.model.rms_norm), waiting
+
+
+class Projection(Layer):
+    """The end of a tower: a product to the width of the model that its outputs go to, on each tensor rank whole."""
+
+    def __init__(self, setting: Setting, width: int) -> None:
+        self.units = (Unit("projection", (Parameter(name="projection", shape=(setting.model.hidden, width)),)),)
+
+    def forward(self, parameters: Views, x_bsh: Array, part: SliceOf) -> tuple[Array, Any]:
+        """See `Layer`."""
+        return product(x_bsh, parameters["projection"]), x_bsh
+
+    def input_gradient(self, parameters: Views, dy_bsh: Array, saved: Any, part: SliceOf) -> tuple[Array, list[Any]]:
+        """See `Layer`."""
+        dx_bsh = product_input_gradient(dy_bsh, parameters["projection"])
+        return dx_bsh, [Product("projection", saved, dy_bsh)]

@@ -102,7 +102,8 @@ class Executor:
 
     rows: the whole schedule, one row a pipeline rank. bounds: where slices start, and the end: 0, ..., S.
     layer_at_a_time: operations of one stage in a row share one gather of parameters and one scatter of gradients.
-    loss_scale: what the next run's gradients are multiplied by.
+    loss_scale: what the next run's gradients are multiplied by. images: of the micro-batches whose first tokens' inputs
+    a tower makes.
     """
 
     def __init__(
@@ -127,6 +128,7 @@ class Executor:
         if shares_ends(rows):
             self.ends = SharedEnds(communicator, mesh, setting, store, self.where, self.live.change)
         self.loss_scale = 1.0
+        self.images: Mapping[int, Any] = {}
         self.events: list[Event] = []
         self._check_slices()
 
@@ -152,7 +154,7 @@ class Executor:
         if self.ends:
             m = len(batch.tokens)
             tags = 2 * len(self.stages) * m * (len(self.bounds) - 1)
-            self.ends.begin(lambda i: self._part(i, 0, batch, {}), m, tags)
+            self.ends.begin(lambda i: self.part(i, 0, batch, {}), m, tags)
         for here, after in zip(self.row, [*self.row[1:], None], strict=True):
             alike = after is not None and (after.stage, after.kind) == (here.stage, here.kind)
             keep = self.layer_at_a_time and alike
@@ -180,7 +182,7 @@ class Executor:
 
     def _forward(self, here: Operation, x: Array, batch: Batch, state: _State, keep: bool) -> None:
         key = (here.stage, here.micro_batch, here.slice)
-        part = self._part(here.micro_batch, here.slice, batch, state.keys_values.setdefault(key[:2], {}))
+        part = self.part(here.micro_batch, here.slice, batch, state.keys_values.setdefault(key[:2], {}))
         y, saved = self.stages[here.stage].forward(self.store, x, part, keep, self.arena)
         state.saved[key] = part, saved
         size = num_bytes(saved) + num_bytes(part.keys_values if here.slice == 0 else None)
@@ -191,7 +193,7 @@ class Executor:
         else:
             self._output(here, here.stage + 1, y, state)
 
-    def _part(self, micro_batch: int, piece: int, batch: Batch, keys_values: dict[int, KeysValues]) -> SliceOf:
+    def part(self, micro_batch: int, piece: int, batch: Batch, keys_values: dict[int, KeysValues]) -> SliceOf:
         """The tokens of a pass."""
         start, stop = self.bounds[piece], self.bounds[piece + 1]
         context = self.setting.context
@@ -207,6 +209,7 @@ class Executor:
             tokens_bs=batch.tokens[micro_batch][:, positions],
             targets_bs=ahead[0],
             ahead=ahead,
+            images=self.images.get(micro_batch),
             loss_weight=1.0 / batch.num_tokens,
             loss_scale=self.loss_scale,
         )

@@ -39,7 +39,7 @@ class SliceOf:
     keys_values: by layer, kept from slice to slice; is_only: whether the slice is the whole sequence.
     tokens_bs, targets_bs: where the first and the last stage need them, all of the slice's tokens. ahead: targets_bs,
     and those of so many tokens further as the model predicts, -1 beyond the sequence. state: the hidden state that
-    modules of multi-token prediction hand on, or its gradient.
+    modules of multi-token prediction hand on, or its gradient. images: of the sequences, if a tower makes embeddings.
     loss_weight: what a token's loss counts in the step's mean; loss_scale: what gradients are multiplied by on top.
     """
 
@@ -52,6 +52,7 @@ class SliceOf:
     targets_bs: Array = None
     ahead: tuple[Array, ...] = ()
     state: Array = None
+    images: Any = None
     loss_weight: float = 1.0
     loss_scale: float = 1.0
     loss: Any = 0.0

@@ -11,7 +11,7 @@ from planner.base.errors import LayoutError
 from planner.layouts import Recompute
 from planner.trainer.arrays import Array
 from planner.trainer.block import Block, has_experts
-from planner.trainer.embedding_head import Embedding, Head
+from planner.trainer.embedding_head import Embedding, Head, Projection
 from planner.trainer.experts import SparseBlock
 from planner.trainer.host_arena import HostArena
 from planner.trainer.layer import Layer, Setting, SliceOf
@@ -137,13 +137,14 @@ def _block(setting: Setting, index: int) -> Layer:
 
 def make_stages(
     setting: Setting, layers_per_stage: Sequence[int], recompute_layers: int = 0, offload_layers: int = 0,
-    shared_ends: bool = False, offload_modules: tuple[str, ...] = (),
+    shared_ends: bool = False, offload_modules: tuple[str, ...] = (), output_width: int = 0,
 ) -> list[Stage]:  # fmt: skip
     """The whole model as stages of so many layers each.
 
     recompute_layers: the first ones of each stage that are recomputed as the setting says, the others not; 0 all.
     offload_layers: the first ones of each stage, but for its last, whose activations wait in host memory.
     shared_ends: the tables are all pipeline ranks'. offload_modules: those of each layer but a stage's last that do.
+    output_width: of a tower, which ends in a norm and a product, not in a loss.
 
     Raises LayoutError if the counts don't add up to the model's layers.
     """
@@ -158,7 +159,8 @@ def make_stages(
     stages[0].insert(0, Embedding(setting, shared_ends))
     further = range(setting.model.num_mtp_layers)
     stages[-1] += [PredictionModule(kept, _block(kept, L + k), k) for k in further]
-    stages[-1].append(Head(setting, shared_ends))
+    stages[-1].append(Head(setting, shared_ends or output_width > 0))
+    stages[-1] += [Projection(setting, output_width)] if output_width else []
     out = []
     for n, layers in zip(layers_per_stage, stages, strict=True):
         first = int(isinstance(layers[0], Embedding)) if layers else 0

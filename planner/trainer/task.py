@@ -12,6 +12,7 @@ from planner.layouts import Recompute
 from planner.models import Transformer
 from planner.schedules.operations import Operation
 from planner.trainer.executor import shares_ends
+from planner.trainer.mesh import Mesh
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +32,8 @@ class Task:
     the loss. layer_at_a_time: of the schedule; sharded parameters are then gathered once for micro-batches in a row.
     offload_fraction: of the optimizer's state, kept and updated in host memory. offload_parameters: sharded ones wait
     there too, beside all of the state. offload_layers: of each stage, its first ones but for its last, whose
-    activations wait there; offload_modules: of all but its last, the modules whose own do.
+    activations wait there; offload_modules: of all but its last, the modules whose own do. output_width: of a tower
+    (`planner.trainer.towers`), which has no causal mask and no loss.
     """
 
     model: Transformer
@@ -64,6 +66,7 @@ class Task:
     offload_parameters: bool = False
     offload_layers: int = 0
     offload_modules: tuple[str, ...] = ()
+    output_width: int = 0
 
     @property
     def pp(self) -> int:
@@ -74,6 +77,13 @@ class Task:
     def num_ranks(self) -> int:
         """All ranks."""
         return self.dp * self.cp * self.tp * self.pp
+
+    def mesh(self, rank: int) -> Mesh:
+        """A rank's place."""
+        return Mesh(
+            dp=self.dp * self.cp, tp=self.tp, pp=self.pp, rank=rank, cp=self.cp, ulysses=self.ulysses,
+            dp_replicate=self.dp_replicate,
+        )  # fmt: skip
 
     @property
     def num_stages(self) -> int:

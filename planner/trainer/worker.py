@@ -42,7 +42,7 @@ def _units_here(task: Task, mesh: Mesh, stages: Sequence[Stage]) -> tuple[dict[s
     return here, holders
 
 
-def _setting(communicator: Communicator, task: Task, mesh: Mesh) -> Setting:
+def setting_of(communicator: Communicator, task: Task, mesh: Mesh) -> Setting:
     """The setting of a rank's layers."""
     region = Region(
         communicator=communicator, group=mesh.tensor, index=mesh.t, sequence_parallel=task.sequence_parallel
@@ -53,7 +53,7 @@ def _setting(communicator: Communicator, task: Task, mesh: Mesh) -> Setting:
         context=Context(
             xp=communicator.xp, communicator=communicator, neighbours=mesh.neighbours, ring=mesh.ring,
             member=mesh.c % task.ulysses, place=mesh.c // task.ulysses, inner=task.inner_ring,
-            gathered=task.gathered_keys, zigzag=task.zigzag,
+            gathered=task.gathered_keys, zigzag=task.zigzag, causal=not task.output_width,
         ),
         experts=ExpertRanks(
             xp=communicator.xp, communicator=communicator,
@@ -72,11 +72,8 @@ class Worker:
         if communicator.size != task.num_ranks:
             raise LayoutError(f"the plan needs {task.num_ranks} ranks; {communicator.size} were started")
         self.communicator, self.task, self.optimizer = communicator, task, optimizer
-        self.mesh = Mesh(
-            dp=task.dp * task.cp, tp=task.tp, pp=task.pp, rank=communicator.rank, cp=task.cp, ulysses=task.ulysses,
-            dp_replicate=task.dp_replicate,
-        )  # fmt: skip
-        self.setting = _setting(communicator, task, self.mesh)
+        self.mesh = task.mesh(communicator.rank)
+        self.setting = setting_of(communicator, task, self.mesh)
         stages = make_stages(
             self.setting,
             task.layers_per_stage or split_evenly(task.model.num_layers, task.num_stages),
@@ -84,6 +81,7 @@ class Worker:
             task.offload_layers,
             shares_ends(task.rows),
             task.offload_modules,
+            task.output_width,
         )
         units, holders = _units_here(task, self.mesh, stages)
         self.store = Store(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from planner.schedules.base import Pipeline
 from planner.trainer.optimizers import Adam
 from planner.trainer.serial import run_serial
 from planner.trainer.task import Task
 from planner.trainer.worker import Worker
 from tests.trainer.helpers import batch_of, data, gpt, llama, loud, plain_rows
+from tests.trainer.mpi_towers import MODEL, PATCHES, TOWER, TURNED, task_of, tower_of, worker_of
 
 autograd = pytest.importorskip("autograd", reason="needs autograd: pip install autograd")
 ag = pytest.importorskip("autograd.numpy")
@@ -31,7 +33,7 @@ def turned(x, positions):
     return ag.concatenate([re * c - im * s, re * s + im * c], axis=-1)
 
 
-def attention(model, p, x):
+def attention(model, p, x, masked=True):
     """Every head on its own, the whole score matrix, a mask of minus infinity's stand-in."""
     d, r = model.head_dim, model.num_heads // model.num_kv_heads
     s = x.shape[1]
@@ -46,7 +48,7 @@ def attention(model, p, x):
             q = qkv[..., h * d : (h + 1) * d]
             if model.rotary:
                 q = turned(q, ag.arange(s))
-            scores = ag.einsum("bsd,btd->bst", q, k) / d**0.5 + ag.triu(ag.full((s, s), -1e9), 1)
+            scores = ag.einsum("bsd,btd->bst", q, k) / d**0.5 + masked * ag.triu(ag.full((s, s), -1e9), 1)
             e = ag.exp(scores - ag.max(scores, axis=-1, keepdims=True))
             head = ag.einsum("bst,btd->bsd", e / ag.sum(e, axis=-1, keepdims=True), v)
             out = out + ag.dot(head, p["out"][g, h * d : (h + 1) * d])
@@ -64,21 +66,40 @@ def mlp(model, p, x):
     return ag.dot(inner, p["down"]) + last
 
 
-def loss(units, model, tokens):
-    inputs, targets = tokens[:, :-1], tokens[:, 1:]
-    x = units["tokens"]["tokens"][inputs]
+def states(units, model, x, masked=True):
     if model.max_positions:
-        x = x + units["positions"]["positions"][: inputs.shape[1]]
+        x = x + units["positions"]["positions"][: x.shape[1]]
     for i in range(model.num_layers):
         p = units[f"layer{i}"]
-        x = x + attention(model, p, norm(p, "norm1", x, model.rms_norm))
+        x = x + attention(model, p, norm(p, "norm1", x, model.rms_norm), masked)
         x = x + mlp(model, p, norm(p, "norm2", x, model.rms_norm))
+    return norm(units["norm"], "norm", x, model.rms_norm)
+
+
+def loss(units, model, tokens):
+    return loss_of(units, model, units["tokens"]["tokens"][tokens[:, :-1]], tokens[:, 1:])
+
+
+def loss_of(units, model, x, targets):
     table = units["tokens"]["tokens"] if model.tied else units["head"]["head"]
-    logits = ag.dot(norm(units["norm"], "norm", x, model.rms_norm), table.T)
+    logits = ag.dot(states(units, model, x), table.T)
     top = ag.max(logits, axis=-1, keepdims=True)
     log_p = logits - top - ag.log(ag.sum(ag.exp(logits - top), axis=-1, keepdims=True))
     one_hot = np.eye(model.vocab)[targets]
     return -ag.sum(log_p * one_hot) / targets.size
+
+
+def towers_loss(both, model, tower, tokens, patches):
+    """Outputs of a tower that sees all its tokens at once in place of the first embeddings."""
+    units, of_tower = both
+    images = states(of_tower, tower, of_tower["tokens"]["tokens"][patches], masked=False)
+    images = ag.dot(images, of_tower["projection"]["projection"])
+    words = units["tokens"]["tokens"][tokens[:, patches.shape[1] : -1]]
+    return loss_of(units, model, ag.concatenate([images, words], axis=1), tokens[:, 1:])
+
+
+def parameters_of(worker):
+    return {n: {k: v.copy() for k, v in worker.store.parameters(u).items()} for n, u in worker.store.units.items()}
 
 
 def adamw(w, g, m, v, t):
@@ -96,8 +117,7 @@ def test_loss_curve(model):
 
     def program(communicator):
         worker = loud(Worker(communicator, task, Adam(learning_rate=0.01, weight_decay=0.1)))
-        start = {n: {k: v.copy() for k, v in worker.store.parameters(u).items()} for n, u in worker.store.units.items()}
-        return start, [worker.step(batch_of(task, 0, tokens)) for _ in range(5)]
+        return parameters_of(worker), [worker.step(batch_of(task, 0, tokens)) for _ in range(5)]
 
     [(units, found)] = run_serial(np, 1, program)
     moments = {n: dict.fromkeys(unit, (0.0, 0.0)) for n, unit in units.items()}
@@ -113,3 +133,21 @@ def test_loss_curve(model):
                 unit[k] = unit[k] * (1 - 0.01 * decay) - 0.01 * step
     np.testing.assert_allclose(found, expected, rtol=1e-9)
     assert found[-1] < found[0]
+
+
+@pytest.mark.parametrize("tower", [TOWER, TURNED])
+@pytest.mark.parametrize("model", [MODEL, gpt(2)])
+def test_gradients_of_a_tower_and_its_model(model, tower):
+    def program(communicator):
+        worker, batch = worker_of(communicator, task_of("1f1b", Pipeline(p=1, m=1), model), tower_of(1, tower))
+        both = parameters_of(worker), parameters_of(worker.tower)
+        return both, worker.gradients(batch), worker.whole()
+
+    [(both, found, whole)] = run_serial(np, 1, program)
+    expected, gradients = autograd.value_and_grad(towers_loss)(both, model, tower, data(model), PATCHES)
+    assert found == pytest.approx(expected, rel=1e-12)
+    named = [(f"{at}{n}.{k}", g) for at, units in zip(("", "tower."), gradients, strict=True)
+             for n, unit in units.items() for k, g in unit.items()]  # fmt: skip
+    assert {name for name, _ in named} == set(whole)
+    for name, gradient in named:
+        assert np.abs(whole[name] - gradient).max() <= 1e-10 * np.abs(gradient).max(), name
