@@ -13,7 +13,7 @@ Shapes: k tokens of the tower, n of them on a rank, m micro-batches, b sequences
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, cast
 
@@ -29,9 +29,6 @@ from planner.trainer.task import Task
 from planner.trainer.worker import Worker, setting_of
 
 KIND = "tower"  # of what the exchange sends, in counts of bytes
-OWN = ("model", "rows", "micro_batches", "dp", "tp", "zero", "dp_replicate", "recompute", "sequence_parallel", "seed",
-       "dtype", "clip", "offload_fraction", "offload_parameters", "output_width")  # fmt: skip
-"""What a tower's task may set; all else is as it is by default."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,9 +117,6 @@ def exchange(communicator: Communicator, x_nh: Array, here: Sequence[Side], ther
 def check_tower(task: Task, tower: Task) -> None:
     """Raises InputError or LayoutError for the first rule that is broken of a tower before a task's model."""
     m, k, seq_len, width = tower.model, tower.model.seq_len, task.model.seq_len, task.model.hidden
-    for f in fields(tower):
-        if f.name not in OWN and getattr(tower, f.name) != f.default:
-            raise LayoutError(f"tower's {f.name} is {getattr(tower, f.name)}; allowed: {f.default}")
     if m.num_experts or m.num_mtp_layers or m.num_window_layers:
         raise InputError(
             f"tower's model {m.name} has experts, windows or multi-token prediction; allowed: none of them"
@@ -131,6 +125,10 @@ def check_tower(task: Task, tower: Task) -> None:
         raise LayoutError(f"tower's dtype is {np.dtype(tower.dtype)}; allowed: the language model's, of 32 or 64 bits")
     for name, value, right, allowed in (
         ("pp", tower.pp, tower.pp == 1, "1"),
+        ("cp", tower.cp, tower.cp == 1, "1"),
+        ("bounds", tower.bounds, len(tower.bounds) <= 2, "one slice"),
+        ("offload_layers", tower.offload_layers, tower.offload_layers == 0, "0"),
+        ("offload_modules", tower.offload_modules, not tower.offload_modules, "none"),
         ("dp * tp", tower.num_ranks, tower.num_ranks == task.num_ranks, f"all {task.num_ranks} ranks"),
         ("seq_len", k, k <= seq_len, f"at most the {seq_len} tokens of a sequence"),
         ("output_width", tower.output_width, tower.output_width == width, f"the language model's hidden {width}"),
