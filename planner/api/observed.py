@@ -114,7 +114,7 @@ def beside(log: RunLog, run: ObservedRun, result: Estimate) -> dict[str, Any]:
     measured, predicted = log.step_time_s(gpus=gpus, batch=batch, seq_len=seq_len), float(result.step_time_s[0])
     low, high = interval_s(run.setup, result, 0)
     framework = run.setup.framework
-    outside = framework.reserved_bytes if framework.unstated.memory.endswith("allocator") else 0.0
+    outside = framework.reserved_bytes if "alloc" in framework.unstated.memory else 0.0
     held = float(result.memory_bytes[0]) - outside  # what its log counts: context and communicators lie outside
     memory = None if log.memory_bytes is None else log.memory_bytes / held - 1.0
     part, share = largest_part(result, 0)

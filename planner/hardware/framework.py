@@ -23,7 +23,8 @@ class Unstated:
     share what lies between products. zero: ZeRO stages without pipeline stages, of which the first that fits counts.
     recompute: what is recomputed where the framework recomputes unless told, empty: what fits. fused_norm: whether
     norms are one kernel. cuda_graphs: GPU architectures on which its own recipes replay layers as CUDA graphs. memory:
-    whose peak its log prints: a whole device's, or what PyTorch's allocator holds, of the fullest or the first rank.
+    whose peak its log prints: a whole device's, what PyTorch's allocator holds on the fullest or the first rank,
+    or what tensors have of it at one time (allocated).
     states: bf16 where weights, gradients and moments are in bf16 alone, in mixed precision.
     reduction, tensor: whether gradients (below ZeRO 3) and tensor ranks' collectives travel beside compute. loss: the
     framework whose cross-entropy runs, empty: its own.
@@ -37,7 +38,7 @@ class Unstated:
     states: Literal["fp32", "bf16"] = "fp32"
     fused_norm: bool = True
     cuda_graphs: tuple[str, ...] = ()
-    memory: Literal["device", "allocator", "first-rank", "first-rank-allocator"] = "allocator"
+    memory: Literal["device", "allocator", "allocated", "first-rank", "first-rank-allocator"] = "allocator"
     reduction: Literal["hidden", "exposed"] = "hidden"
     tensor: Literal["hidden", "exposed"] = "hidden"
     loss: str = ""

@@ -168,9 +168,11 @@ class RunGroup:
 
 LoadCluster = Callable[[str], Cluster]
 LoadFramework = Callable[[str], Framework]
-# A framework's name, whether the run was launched as planned, whether all states are sharded, and what is said of
-# launches, of repeats, of whose loss ran, of when gradients are reduced, and of tensor-parallel collectives.
-Software = tuple[str, bool, bool, str | None, str | None, str | None, str | None, str | None]
+# A framework's name, whether the run was launched as planned, whether all states are sharded, whether memory is stated,
+# and what is said of launches, of repeats, of whose loss ran, of when gradients are reduced, of tensor-parallel
+# collectives, and of whose memory it is.
+Said = str | None
+Software = tuple[str, bool, bool, bool, Said, Said, Said, Said, Said, Said]
 
 
 def _as_run(framework_of: LoadFramework, software: Software) -> Framework:
@@ -178,7 +180,7 @@ def _as_run(framework_of: LoadFramework, software: Software) -> Framework:
 
     A run that was launched as planned has all that the profile has.
     """
-    name, planned, sharded, launches, repeats, loss, reduction, tensor = software
+    name, planned, sharded, stated, launches, repeats, loss, reduction, tensor, whose = software
     own = framework_of(name)
     unstated = Unstated() if planned else own.unstated
     of_loss = framework_of(loss or unstated.loss or name)
@@ -192,6 +194,7 @@ def _as_run(framework_of: LoadFramework, software: Software) -> Framework:
         entropy_forward_bytes=of_loss.entropy_forward_bytes,
         entropy_backward_bytes=of_loss.entropy_backward_bytes,
         overlap_tensor=0.0 if (tensor or unstated.tensor) == "exposed" else own.overlap_tensor,
+        freed_in_turn=own.freed_in_turn or (stated and (whose or unstated.memory) == "allocated"),
     )
 
 
@@ -214,10 +217,9 @@ def predict(
             where = cluster_name(run)
             cluster = cluster_by(where)
             name = framework_name(run, cluster)
-            tables = ("launches", "repeats", "loss", "reduction", "tensor")
-            software: Software = (
-                name, bool(run["as_planned"]), run["zero"] == 3, *(said(run, table) for table in tables)
-            )  # fmt: skip
+            tables = ("launches", "repeats", "loss", "reduction", "tensor", "memory")
+            known = (bool(run["as_planned"]), run["zero"] == 3, bool(run["peak_memory_gib"]))
+            software: Software = (name, *known, *(said(run, table) for table in tables))
             framework = framework_by(software)
             k = models.of(run)
             options = candidates(run, models.models[k], framework, cluster.accelerator.efficiency.name)
@@ -288,7 +290,7 @@ def _predict_group(
     usual = group.framework.unstated.memory
     whose = np.array([said(runs[r], "memory") or usual if runs[r]["peak_memory_gib"] else "device" for r in rows])
     seen = np.where(np.char.startswith(whose, "first-rank"), result.first_rank_bytes, result.memory_bytes)
-    seen = seen - np.where(np.char.endswith(whose, "allocator"), group.framework.reserved_bytes, 0.0)
+    seen = seen - np.where(np.char.find(whose, "alloc") >= 0, group.framework.reserved_bytes, 0.0)
     for row, c in chosen.items():
         step[row], memory[row], reasons[row] = result.step_time_s[c], seen[c], ""
     np.logical_or.at(fits, rows, result.fits)

@@ -144,7 +144,7 @@ class Remembered:
             logits += waiting
             if x.zero == 0 and x.dp * x.cp > 1:  # buckets, and the sum of several micro-batches beside them
                 gradients *= 2 if x.micro_batches > 1 else 1
-            elif at.in_flight >= x.micro_batches:
+            elif at.in_flight >= x.micro_batches and f.gradient_passes == 0:
                 gradients = max(gradients - freed - logits / max(at.in_flight, 1), 0.0)
         else:
             buffers += max(whole["scattered"], whole["end_scattered"]) + whole["gathered"] + whole["ends_gathered"]

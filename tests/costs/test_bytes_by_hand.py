@@ -389,7 +389,7 @@ def test_activations_logits_buffers_and_what_is_on_top():
 
 def test_memory_that_is_freed_in_turn():
     """Logits before a layer works, gradients as the first of three micro-batches' activations go; 48 x 256 logits."""
-    turn = replace(FRAMEWORK, freed_in_turn=True)
+    turn = replace(FRAMEWORK, freed_in_turn=True, gradient_passes=0.0)
     plain = memory()
 
     def of(**chosen):
@@ -435,7 +435,7 @@ def test_the_shard_that_fp32_training_updates():
 
 def test_the_fullest_moment_of_sharded_states():
     """Of two layers of LLAMA's size with 6 B of copies: the loss beside the head, a pass, or the head's scatter."""
-    turn = replace(FRAMEWORK, freed_in_turn=True, scatter_bytes=6.0)
+    turn = replace(FRAMEWORK, freed_in_turn=True, gradient_passes=0.0, scatter_bytes=6.0)
     whole, one = (memory(LLAMA, f, zero=3, dp=8) for f in (FRAMEWORK, turn))
     rank = RankParts(model=LLAMA, layouts=layout(dp=8)).rank(2.0, True, True)
     head, layer = float(rank.ends[0]) / 2, float(rank.layers[0]) / 2

@@ -41,12 +41,13 @@ def in_buckets(layouts: Layouts) -> Any:
     return (layouts.zero == 0) & (layouts.dp * layouts.cp > 1)
 
 
-def gradients_in_turn(layouts: Layouts, gradients: Array, freed: Array, in_flight: Any) -> Array:
+def gradients_in_turn(case: Case, gradients: Array, freed: Array, in_flight: Any) -> Array:
     """Bytes that gradients add to a peak before the first backward pass, which frees activations as it makes them.
 
-    Gradients are there already after another pass. Those of several micro-batches are copied into buckets.
+    Gradients are there already after another pass, and in a buffer that stays from step to step (`gradient_passes`).
+    Those of several micro-batches are copied into buckets.
     """
-    buckets = in_buckets(layouts)
-    fresh = (in_flight >= layouts.micro_batches) & ~buckets
+    layouts, buckets = case.layouts, in_buckets(case.layouts)
+    fresh = (in_flight >= layouts.micro_batches) & ~buckets & (case.framework.gradient_passes == 0)
     kept = gradients * np.where(buckets & (layouts.micro_batches > 1), 2.0, 1.0)
     return np.where(fresh, np.maximum(gradients - freed, 0.0), kept)

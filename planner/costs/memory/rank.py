@@ -204,7 +204,7 @@ def rank_memory(
         working = np.maximum(working, summed_end_bytes(case, moves, (first, last), held.loss))
         buffers, logits = peaks_in_turn(layouts, working, logits, whole)
         logits = logits + waiting * np.maximum(in_flight - 1.0, 0.0) * last * held.loss
-        gradients = gradients_in_turn(layouts, gradients, freed + logits / np.maximum(in_flight, 1.0), in_flight)
+        gradients = gradients_in_turn(case, gradients, freed + logits / np.maximum(in_flight, 1.0), in_flight)
     buffers = buffers + own_buffers_bytes(case, moves.ends, first, last)
     if framework.pass_gradient_bytes > 0:
         buffers = buffers + _grown_bytes(case, moves, freed + last * held.logits)

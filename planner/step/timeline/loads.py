@@ -69,10 +69,11 @@ def rank_loads(order: Order, loads: StageLoads, copies: int, shared: bool = Fals
 def gradients_to_come(case: Case, order: Order, gradients_bytes: Array) -> Array:
     """Bytes of a rank's gradients that its first backward pass has yet to make, by operation, shape (n,).
 
-    None where a framework's gradients lie in buckets, or are counted from the start.
+    None where a framework's gradients lie in buckets or in a buffer that stays, or are counted from the start.
     """
     layouts = case.layouts
-    if not case.framework.freed_in_turn or in_buckets(layouts)[0]:
+    framework = case.framework
+    if not framework.freed_in_turn or framework.gradient_passes > 0 or in_buckets(layouts)[0]:
         return np.zeros(len(order))
     backward = np.cumsum(np.isin(order.kind, [KINDS.index(kind) for kind in "BI"]))
     before = np.concatenate([[0], backward])[order.start[:-1]]
