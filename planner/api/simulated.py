@@ -22,6 +22,7 @@ from planner.costs.memory.fit_chance import chance_in
 from planner.exporters.perfetto import step_trace
 from planner.hardware import Cluster
 from planner.hardware.declared import declared
+from planner.hardware.read import WITH
 from planner.layouts import Layouts
 from planner.question import batch_or_usual, check_elsewhere, word
 from planner.report import simulations, tables
@@ -163,10 +164,12 @@ def simulate_layouts(setup: Setup, layouts: Layouts, how: Timing | None = None) 
 def beside(cluster: Cluster, background: str) -> Cluster:
     """The cluster with so many flows of other jobs on each pod's links: "16", or "flows=16,gbit_per_s=200".
 
-    Raises InputError for another form, a number out of range, or links between pods that hold nothing up.
+    Raises InputError for another form, a number out of range, a figure that says it too, or links between pods that
+    hold nothing up.
     """
     parts = [part.split("=", 1) if "=" in part else ["flows", part] for part in background.split(",")]
     known = {"flows": "neighbour_flows", "gbit_per_s": "neighbour_bandwidth_bytes_per_s"}
+    given = [figure for figure in cluster.name.partition(WITH)[2].split(", ") if figure.startswith("neighbour_")]
     allowed = "a number of flows, such as 16, or flows=16,gbit_per_s=200"
     figures = parsed("--background", background, lambda _: {k: parse_number(text, float) for k, text in parts}, allowed)
     if "flows" not in figures or figures.keys() - known or len(figures) < len(parts):
@@ -176,6 +179,8 @@ def beside(cluster: Cluster, background: str) -> Cluster:
         if not d.least <= value <= d.most or (d.whole and value % 1.0):
             kind = "a whole number" if d.whole else "a number"
             raise InputError(f"--background {key} is {value:g}; allowed: {kind} from {d.least:,} to {d.most:,.0f}")
+    if given:
+        raise InputError(f"--background is {shown(background)} beside --figure {given[0]}; allowed: one of them")
     if cluster.oversubscription == 1.0:
         raise InputError(
             f"--background is {shown(background)} where oversubscription is 1, which holds nothing up; allowed: with "

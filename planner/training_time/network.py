@@ -44,14 +44,14 @@ STRATEGIES: Mapping[str, Mapping[str, Any]] = {
     "ZeRO 2": {"zero": (2,)},
     "ZeRO 3": {"zero": (3,)},
     "1F1B": {"schedule": ("1f1b",), "pipelined": True},
-    "layered accumulation": {"schedule": ("layered",)},
-    "modular pipeline": {"schedule": ("modular",)},
-    "breadth-first pipeline": {"schedule": ("breadth-first",), "pipelined": True},
+    "layered accumulation": {"schedule": ("layered",), "zero": (0, 1, 2, 3)},
+    "modular pipeline": {"schedule": ("modular",), "zero": (0, 1, 2, 3)},
+    "breadth-first pipeline": {"schedule": ("breadth-first",), "pipelined": True, "zero": (0, 1, 2, 3)},
     "tensor ranks over nodes": {"tp": "over nodes"},
     "context ranks": {"cp": (2, 4, 8, 16)},
     "expert ranks": {"ep": (2, 4, 8, 16, 32, 64)},
 }
-"""The choices of a layout that a strategy settles; the rest is searched."""
+"""The choices of a layout that a strategy settles, the first its own; the rest is searched."""
 BASELINE = {"schedule": ("1f1b", "interleaved"), "zero": (0, 1)}
 IMPROVED = {"schedule": ("layered", "modular", "breadth-first"), "zero": (1, 2, 3)}
 """The first paper's two ways (Lamy-Poirier 2021): plain pipelines, and layers at a time with partitioned state."""
@@ -243,12 +243,12 @@ class NetworkNeed:
 def need_of(case: NetworkCase, name: str, settles: Mapping[str, Any]) -> NetworkNeed:
     """The need of a strategy's best layout, by the closed form's steps."""
     node = case.setup.cluster.gpus_per_node
-    if taken := [k for k in settles if k in case.given]:
-        return NetworkNeed(name=name, none=f"{taken[0]} is given")
+    if settles and (own := next(iter(settles))) in case.given:
+        return NetworkNeed(name=name, none=f"{own} is given")
     if "ep" in settles and not case.setup.model.num_experts:
         return NetworkNeed(name=name, none="the model has no experts")
     wide = tuple(node * n for n in (2, 4, 8) if node * n <= case.request.gpus)  # tensor ranks that span nodes
-    one = case.held({k: wide if v == "over nodes" else v for k, v in settles.items()})
+    one = case.held({k: wide if v == "over nodes" else v for k, v in settles.items() if k not in case.given})
     values = case.axis.values
     try:
         best, layouts = one.quickest(values[-1])

@@ -98,6 +98,10 @@ def test_links_are_shared_with_other_jobs(tmp_path):
         done = planner(*asked, *PODS, "--background", background)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
         assert done.stderr.startswith(f"planner: {fault}")
+    both = planner(*asked, *PODS, "--figure", "neighbour_flows=8", "--background", "16")
+    assert (both.returncode, both.stderr.count("\n")) == (2, 1)
+    told = "planner: --background is '16' beside --figure neighbour_flows=8; allowed: one of them"
+    assert both.stderr.startswith(told)
     done = planner(*asked, "--background", "16")
     assert done.stderr.startswith("planner: --background is '16' where oversubscription is 1, which holds nothing up")
 
