@@ -33,7 +33,7 @@ class Task:
     offload_fraction: of the optimizer's state, kept and updated in host memory. offload_parameters: sharded ones wait
     there too, beside all of the state. offload_layers: of each stage, its first ones but for its last, whose
     activations wait there; offload_modules: of all but its last, the modules whose own do. output_width: of a tower
-    (`planner.trainer.towers`), which has no causal mask and no loss.
+    (`planner.trainer.towers`), which has no loss.
     """
 
     model: Transformer
@@ -91,7 +91,7 @@ class Task:
         return 1 + max(op.stage for row in self.rows for op in row)
 
 
-def check_model(m: Transformer) -> None:
+def check_model(m: Transformer, tower: bool = False) -> None:
     """Raises InputError if the model needs a kind of layer that the trainer has not."""
     missing = {
         "experts on latents": bool(m.moe_latent),
@@ -103,7 +103,7 @@ def check_model(m: Transformer) -> None:
         "multi-token prediction by one module used again": bool(m.mtp_shared and m.num_mtp_layers > 1),
         "norms over query and key heads": m.qk_norm or m.qk_l2_norm,
         "attention to chunks": bool(m.chunk),
-        "attention to later tokens": m.bidirectional,
+        "attention to later tokens": bool(m.bidirectional and not tower),
         "dense layers among those with experts": bool(m.expert_layers),
         "a norm after the embedding": m.embedding_norm,
     }
@@ -113,7 +113,7 @@ def check_model(m: Transformer) -> None:
 
 def check_task(task: Task) -> None:
     """Raises InputError if a layer isn't written, LayoutError for the first of the trainer's rules that is broken."""
-    check_model(task.model)
+    check_model(task.model, task.output_width > 0)
     if task.recompute == Recompute.FINE:
         raise InputError("recompute is fine; allowed: none, selective, full: the trainer has no layers that it repeats")
     for rules in (_sizes, _states, _context, _experts):

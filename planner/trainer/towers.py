@@ -1,14 +1,14 @@
 """A tower before a language model, each with a layout of its own: an encoder whose outputs are the first embeddings.
 
-The tower is a model of its own with its own dp, tp and micro-batch on the same ranks, without a pipeline and without
-a causal mask. In a step it goes forward over the whole batch and keeps its outputs alone. These go to the ranks of the
-language model that need them. The language model takes its ordinary step, with them in place of the embeddings of the
-first tokens of each sequence. Their gradients come back; the tower goes forward again and backward, and reduces its
-gradients over its own data ranks (the decoupled encoder process of Kimi K2.5, arXiv 2602.02276; modality-
-decoupled parallelism of LongCat-Flash-Omni, arXiv 2511.00279).
+The tower is a model of its own with its own dp, tp and micro-batch on the same ranks, without a pipeline. In a step it
+goes forward over the images of the whole batch. Its outputs go to the ranks of the language model that need them, which
+takes its ordinary step with them in place of the embeddings of the first k tokens of each sequence. Their gradients
+come back; the tower goes backward, and reduces its gradients over its own data ranks. It goes forward again for that,
+and has kept its outputs alone (decoupled encoder process, Kimi K2.5, arXiv 2602.02276), or has kept what its backward
+pass needs (modality-decoupled parallelism, LongCat-Flash-Omni, arXiv 2511.00279).
 
-A token of an image has a number: its sequence's in the whole batch times k, and its position.
-Shapes: k tokens of the tower, n of them on a rank, m micro-batches, b sequences of each, h the language model's width.
+A token of images has a number: its sequence's in the whole batch times k, and its position.
+Shapes: n tokens of images on a rank, t of one image, m micro-batches, b sequences of each, h the model's width.
 """
 
 import math
@@ -33,7 +33,7 @@ KIND = "tower"  # of what the exchange sends, in counts of bytes
 
 @dataclass(frozen=True, kw_only=True)
 class TowerBatch(Batch):
-    """A step's micro-batches, and those of this rank's replica of the tower, of any size: integer patches (m, b, k)."""
+    """A step's micro-batches, and those of this rank's replica of the tower, of any size: integer patches (m, b, t)."""
 
     patches: Array
 
@@ -69,7 +69,7 @@ class Side:
     sends: Any
 
 
-def tokens_of(worker: Worker, rank: int, k: int, sequences: int) -> Side:
+def tokens_of(worker: Worker, k: int, sequences: int, rank: int) -> Side:
     """The first k tokens of each sequence, as far as a rank's first stage has them.
 
     Tensor ranks that all have the same tokens send an equal share each.
@@ -116,7 +116,7 @@ def exchange(communicator: Communicator, x_nh: Array, here: Sequence[Side], ther
 
 def check_tower(task: Task, tower: Task) -> None:
     """Raises InputError or LayoutError for the first rule that is broken of a tower before a task's model."""
-    m, k, seq_len, width = tower.model, tower.model.seq_len, task.model.seq_len, task.model.hidden
+    m, width = tower.model, task.model.hidden
     if m.num_experts or m.num_mtp_layers or m.num_window_layers:
         raise InputError(
             f"tower's model {m.name} has experts, windows or multi-token prediction; allowed: none of them"
@@ -130,7 +130,6 @@ def check_tower(task: Task, tower: Task) -> None:
         ("offload_layers", tower.offload_layers, tower.offload_layers == 0, "0"),
         ("offload_modules", tower.offload_modules, not tower.offload_modules, "none"),
         ("dp * tp", tower.num_ranks, tower.num_ranks == task.num_ranks, f"all {task.num_ranks} ranks"),
-        ("seq_len", k, k <= seq_len, f"at most the {seq_len} tokens of a sequence"),
         ("output_width", tower.output_width, tower.output_width == width, f"the language model's hidden {width}"),
     ):
         if not right:
@@ -138,48 +137,62 @@ def check_tower(task: Task, tower: Task) -> None:
 
 
 class TowerWorker(Worker):
-    """One rank of a language model behind a tower. tower: the same rank of it; frozen: its parameters stay."""
+    """One rank of a language model behind a tower.
+
+    tower: the same rank of it; frozen: its parameters stay; keeps: what its backward pass needs, in place of its going
+    forward again.
+    """
 
     def __init__(
-        self, communicator: Communicator, task: Task, optimizer: Optimizer, tower: Worker, frozen: bool = False
-    ) -> None:
+        self, communicator: Communicator, task: Task, optimizer: Optimizer, tower: Worker, *, frozen: bool = False,
+        keeps: bool = False,
+    ) -> None:  # fmt: skip
         check_tower(task, tower.task)
         super().__init__(communicator, task, optimizer)
-        self.tower, self.frozen = tower, frozen
+        self.tower, self.frozen, self.keeps = tower, frozen, keeps and not frozen
 
     def gradients(self, batch: Batch) -> float:
-        """See `Worker`; a batch is a `TowerBatch`. Raises LayoutError if its patches are not one image per sequence."""
-        batch, dp, m = cast("TowerBatch", batch), self.tower.task.dp, self.tower.task.micro_batches
-        per, k = batch.tokens.shape[1], self.tower.task.model.seq_len
-        sequences = per * self.task.micro_batches * self.task.dp
-        if sequences % (dp * m) or batch.patches.shape != (m, sequences // (dp * m), k):
-            allowed = f"{k} for each of {sequences} sequences, cut over dp {dp} and {m} micro-batches"
+        """See `Worker`; a batch is a `TowerBatch`. Raises LayoutError unless all sequences have as many images."""
+        batch, each = cast("TowerBatch", batch), self.tower.task
+        sequences = batch.tokens.shape[1] * self.task.micro_batches * self.task.dp
+        m, b, t = batch.patches.shape
+        images, most = each.dp * m * b, self.task.model.seq_len
+        k = images // sequences * t
+        if (m, t) != (each.micro_batches, each.model.seq_len) or images % sequences or not 0 < k <= most:
+            allowed = f"({each.micro_batches}, b, {each.model.seq_len}) with as many images for each of {sequences} "
+            allowed += f"sequences over dp {each.dp}, of at most {most} tokens"
             raise LayoutError(f"tower's patches are of shape {batch.patches.shape}; allowed: {allowed}")
         at_tower, at_model = (
-            [tokens_of(worker, rank, k, sequences) for rank in range(self.communicator.size)]
-            for worker in (self.tower, self)
+            [tokens_of(*of, rank) for rank in range(self.communicator.size)]
+            for of in ((self.tower, t, images), (self, k, sequences))
         )
         self.tower.store.clear_gradients()
-        y_nh = self.communicator.xp.concatenate([self._forward(batch, i)[0] for i in range(m)])
-        y_nh = y_nh.reshape(-1, self.task.model.hidden)
+        kept, ys = [], []
+        for i in range(m):
+            y, *needed = self._forward(batch, i)
+            ys.append(y)
+            kept.append(needed if self.keeps else None)
+        y_nh = self.communicator.xp.concatenate(ys).reshape(-1, self.task.model.hidden)
+        del y, ys, needed
         x_nh = exchange(self.communicator, y_nh, at_tower, at_model)
         del y_nh
-        self.executor.images = self._images(x_nh, at_model[self.mesh.rank].has, per)
+        self.executor.images = self._images(x_nh, at_model[self.mesh.rank].has, k)
         tokens = batch.tokens.copy()
         tokens[..., :k] = -1  # no word of the table
         loss = super().gradients(replace(batch, tokens=tokens))
         self.executor.images = {}
         if not self.frozen:
-            self._backward(batch, exchange(self.communicator, x_nh, at_model, at_tower))
+            self._backward(batch, exchange(self.communicator, x_nh, at_model, at_tower), kept)
         return loss
 
-    def _images(self, x_nh: Array, tokens_n: Any, per: int) -> dict[int, Images]:
+    def _images(self, x_nh: Array, tokens_n: Any, k: int) -> dict[int, Images]:
         """Views of outputs, by micro-batch; a rank without tokens of images has none."""
         here = [i for i in range(self.task.micro_batches) if self.executor.where[0, i] == self.mesh.p]
         if not len(tokens_n):
             return {}
-        rows = x_nh.reshape(len(here), per, -1, x_nh.shape[1])
-        positions_n = self.communicator.xp.asarray(tokens_n[: rows.shape[2]] % self.tower.task.model.seq_len)
+        positions_n = np.unique(tokens_n % k)
+        rows = x_nh.reshape(len(here), -1, len(positions_n), x_nh.shape[1])
+        positions_n = self.communicator.xp.asarray(positions_n)
         return {i: Images(positions_n, rows[j]) for j, i in enumerate(here)}
 
     def _forward(self, batch: TowerBatch, i: int) -> tuple[Array, list[Any], SliceOf]:
@@ -188,11 +201,11 @@ class TowerWorker(Worker):
         part = executor.part(i, 0, Batch(tokens=batch.patches, targets=batch.patches, num_tokens=1), {})
         return *executor.stages[0].forward(executor.store, None, part, False, executor.arena), part
 
-    def _backward(self, batch: TowerBatch, dy_nh: Array) -> None:
-        """The tower's gradients; every micro-batch goes forward again first."""
+    def _backward(self, batch: TowerBatch, dy_nh: Array, kept: list[Any]) -> None:
+        """The tower's gradients. kept: what each micro-batch's pass needs, or None, where it goes forward again."""
         executor = self.tower.executor
         for i, dy_bnh in enumerate(dy_nh.reshape(*batch.patches.shape[:2], -1, dy_nh.shape[1])):
-            _, saved, part = self._forward(batch, i)
+            saved, part = kept[i] or self._forward(batch, i)[1:]
             executor.stages[0].backward(executor.store, dy_bnh, saved, part, False, executor.arena)
         executor.store.reduce_gradients()
 

@@ -53,7 +53,7 @@ def setting_of(communicator: Communicator, task: Task, mesh: Mesh) -> Setting:
         context=Context(
             xp=communicator.xp, communicator=communicator, neighbours=mesh.neighbours, ring=mesh.ring,
             member=mesh.c % task.ulysses, place=mesh.c // task.ulysses, inner=task.inner_ring,
-            gathered=task.gathered_keys, zigzag=task.zigzag, causal=not task.output_width,
+            gathered=task.gathered_keys, zigzag=task.zigzag, causal=not task.model.bidirectional,
         ),
         experts=ExpertRanks(
             xp=communicator.xp, communicator=communicator,

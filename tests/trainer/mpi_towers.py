@@ -24,8 +24,11 @@ from tests.trainer.helpers import SEQUENCES, batch_of, data, gpt, llama, loud, p
 
 MODEL = llama(8)
 IMAGE = 4  # tokens of the tower: the first of each sequence's 8
-TOWER = replace(gpt(3), hidden=12, head_dim=3, vocab=12, seq_len=IMAGE, max_positions=IMAGE, qkv_bias=True)
+TOWER = replace(
+    gpt(3), hidden=12, head_dim=3, vocab=12, seq_len=IMAGE, max_positions=IMAGE, qkv_bias=True, bidirectional=True
+)
 TURNED = replace(llama(2, kv_heads=4), hidden=20, seq_len=IMAGE, vocab=12)
+SMALL = replace(TURNED, seq_len=2, bidirectional=True)  # of which a sequence has two
 PATCHES = np.random.default_rng(5).integers(0, TOWER.vocab, (SEQUENCES, IMAGE))
 
 
@@ -43,21 +46,21 @@ def task_of(schedule: str, pipe: Pipeline, model: Any = MODEL, **choices: Any) -
     )  # fmt: skip
 
 
-def worker_of(communicator: Any, task: Task, tower: Task, frozen: bool = False) -> tuple[TowerWorker, TowerBatch]:
+def worker_of(communicator: Any, task: Task, tower: Task, **how: bool) -> tuple[TowerWorker, TowerBatch]:
     """A rank of both, and its step's batch."""
     worker = TowerWorker(
-        communicator, task, SGD(learning_rate=0.1), loud(Worker(communicator, tower, SGD(learning_rate=0.1))), frozen
+        communicator, task, SGD(learning_rate=0.1), loud(Worker(communicator, tower, SGD(learning_rate=0.1))), **how
     )
     batch, d = batch_of(task, worker.mesh.replica, data(task.model)), worker.tower.mesh.replica
-    patches = PATCHES.reshape(tower.dp, tower.micro_batches, -1, IMAGE)[d]
+    patches = PATCHES.reshape(tower.dp, tower.micro_batches, -1, tower.model.seq_len)[d]
     return loud(worker), TowerBatch(
         tokens=batch.tokens, targets=batch.targets, num_tokens=batch.num_tokens, patches=patches
     )
 
 
-def outcome(communicator: Any, task: Task, tower: Task, frozen: bool = False) -> tuple[float, dict[str, Any]]:
+def outcome(communicator: Any, task: Task, tower: Task, **how: bool) -> tuple[float, dict[str, Any]]:
     """Loss and gradients on a rank."""
-    worker, batch = worker_of(communicator, task, tower, frozen)
+    worker, batch = worker_of(communicator, task, tower, **how)
     return worker.gradients(batch), worker.whole()
 
 
@@ -87,7 +90,10 @@ CASES: dict[int, list[tuple[Task, Task]]] = {
     ],
     4: [
         (task_of("1f1b", Pipeline(p=4, m=4)), tower_of(2, dp=2, tp=2, sequence_parallel=True)),
-        (task_of("interleaved", Pipeline(p=2, m=4, v=2), tp=2, sequence_parallel=True), tower_of(2, dp=4, zero=2)),
+        (
+            task_of("interleaved", Pipeline(p=2, m=4, v=2), tp=2, sequence_parallel=True),
+            tower_of(2, dp=4, zero=2, model=SMALL),
+        ),
         (task_of("zb-h1", Pipeline(p=2, m=4), dp=2, zero=1), tower_of(4, tp=4, model=TURNED)),
         (task_of("dualpipev", Pipeline(p=2, m=4, v=2), dp=2), tower_of(2, dp=2, tp=2)),
         (task_of("seq1f1b", Pipeline(p=2, m=4, k=2), tp=2, recompute=Recompute.FULL), tower_of(1, dp=4, zero=3)),

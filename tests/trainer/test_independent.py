@@ -11,7 +11,7 @@ from planner.trainer.serial import run_serial
 from planner.trainer.task import Task
 from planner.trainer.worker import Worker
 from tests.trainer.helpers import batch_of, data, gpt, llama, loud, plain_rows
-from tests.trainer.mpi_towers import MODEL, PATCHES, TOWER, TURNED, task_of, tower_of, worker_of
+from tests.trainer.mpi_towers import MODEL, PATCHES, SMALL, TOWER, TURNED, task_of, tower_of, worker_of
 
 autograd = pytest.importorskip("autograd", reason="needs autograd: pip install autograd")
 ag = pytest.importorskip("autograd.numpy")
@@ -90,11 +90,12 @@ def loss_of(units, model, x, targets):
 
 
 def towers_loss(both, model, tower, tokens, patches):
-    """Outputs of a tower that sees all its tokens at once in place of the first embeddings."""
+    """A tower's outputs in place of the first embeddings of each sequence."""
     units, of_tower = both
-    images = states(of_tower, tower, of_tower["tokens"]["tokens"][patches], masked=False)
+    images = states(of_tower, tower, of_tower["tokens"]["tokens"][patches], not tower.bidirectional)
     images = ag.dot(images, of_tower["projection"]["projection"])
-    words = units["tokens"]["tokens"][tokens[:, patches.shape[1] : -1]]
+    images = ag.reshape(images, (len(tokens), -1, model.hidden))
+    words = units["tokens"]["tokens"][tokens[:, images.shape[1] : -1]]
     return loss_of(units, model, ag.concatenate([images, words], axis=1), tokens[:, 1:])
 
 
@@ -135,7 +136,7 @@ def test_loss_curve(model):
     assert found[-1] < found[0]
 
 
-@pytest.mark.parametrize("tower", [TOWER, TURNED])
+@pytest.mark.parametrize("tower", [TOWER, TURNED, SMALL])
 @pytest.mark.parametrize("model", [MODEL, gpt(2)])
 def test_gradients_of_a_tower_and_its_model(model, tower):
     def program(communicator):
@@ -144,7 +145,9 @@ def test_gradients_of_a_tower_and_its_model(model, tower):
         return both, worker.gradients(batch), worker.whole()
 
     [(both, found, whole)] = run_serial(np, 1, program)
-    expected, gradients = autograd.value_and_grad(towers_loss)(both, model, tower, data(model), PATCHES)
+    expected, gradients = autograd.value_and_grad(towers_loss)(
+        both, model, tower, data(model), PATCHES.reshape(-1, tower.seq_len)
+    )
     assert found == pytest.approx(expected, rel=1e-12)
     named = [(f"{at}{n}.{k}", g) for at, units in zip(("", "tower."), gradients, strict=True)
              for n, unit in units.items() for k, g in unit.items()]  # fmt: skip

@@ -19,7 +19,19 @@ from planner.trainer.stage import Stage
 from planner.trainer.towers import KIND, check_tower
 from tests.trainer import mpi_towers
 from tests.trainer.helpers import SEQUENCES, gpt, llama
-from tests.trainer.mpi_towers import CASES, IMAGE, MODEL, TOWER, TURNED, outcome, task_of, tower_of, worker_of, worst_of
+from tests.trainer.mpi_towers import (
+    CASES,
+    IMAGE,
+    MODEL,
+    SMALL,
+    TOWER,
+    TURNED,
+    outcome,
+    task_of,
+    tower_of,
+    worker_of,
+    worst_of,
+)
 from tests.trainer.mpirun import mpirun, needs_mpi
 from tests.trainer.test_parallel import PIPELINES
 
@@ -30,7 +42,7 @@ MODELS = {
     "multi-token": replace(llama(8), num_mtp_layers=1),
     "experts": replace(llama(8), num_experts=4, top_k=2, moe_ffn=12, num_dense_layers=2),
 }
-TOWERS = {"tower": TOWER, "turned": TURNED}
+TOWERS = {"tower": TOWER, "causal": TURNED, "two images": SMALL}
 WAYS = [
     {}, {"tp": 2}, {"tp": 2, "sequence_parallel": True}, {"tp": 4}, {"cp": 2}, {"cp": 2, "ulysses": 2}, {"dp": 2},
     {"dp": 2, "zero": 1}, {"dp": 2, "tp": 2, "zero": 2}, {"dp": 4, "zero": 3}, {"dp": 2, "cp": 2, "zero": 3},
@@ -46,9 +58,9 @@ def ranks_of(task, tower, program=outcome, **more):
     return run_serial(np, task.num_ranks, lambda c: program(c, task, tower, **more))
 
 
-def assert_plain(task, tower, model="llama", of="tower"):
+def assert_plain(task, tower, model="llama", of="tower", **how):
     expected = plain(model, of)
-    found = ranks_of(task, tower)
+    found = ranks_of(task, tower, **how)
     assert {name for _, gradients in found for name in gradients} == set(expected[1])
     assert max(worst_of(one, expected) for one in found) <= 1e-10
 
@@ -80,10 +92,10 @@ def test_drawn_layouts_of_both(drawn):
     tp = one(*(t for t in (1, 2, 4) if task.num_ranks % t == 0))
     tower = tower_of(
         one(*(m for m in (1, 2, 4) if SEQUENCES % (task.num_ranks // tp * m) == 0)), TOWERS[of], tp=tp,
-        dp=task.num_ranks // tp, zero=one(0, 1, 2, 3), sequence_parallel=one(False, True),
+        dp=task.num_ranks // tp, zero=one(0, 1, 2, 3), sequence_parallel=one(False, TOWERS[of].seq_len % tp == 0),
         recompute=one(Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL),
     )  # fmt: skip
-    assert_plain(task, tower, model, of)
+    assert_plain(task, tower, model, of, keeps=one(False, True))
 
 
 @needs_mpi
@@ -94,8 +106,8 @@ def test_gradients_under_mpi(num_ranks):
     assert f"{len(CASES[num_ranks])} towers agree" in done.stdout
 
 
-def traffic(communicator, task, tower, frozen=False):
-    worker, batch = worker_of(communicator, task, tower, frozen)
+def traffic(communicator, task, tower, **how):
+    worker, batch = worker_of(communicator, task, tower, **how)
     worker.gradients(batch)
     return communicator.traffic.of(KIND)
 
@@ -146,7 +158,7 @@ def test_a_few_steps_change_both_models_alike(frozen):
     """The norm that gradients are clipped to is of both; a frozen tower is no part of it, and stays."""
 
     def steps(communicator, task, tower):
-        worker, batch = worker_of(communicator, replace(task, clip=0.5), tower, frozen)
+        worker, batch = worker_of(communicator, replace(task, clip=0.5), tower, frozen=frozen)
         start = {name: value.copy() for name, value in worker.whole("parameters").items()}
         return [worker.step(batch) for _ in range(3)], start, worker.whole("parameters")
 
@@ -174,12 +186,15 @@ def test_every_token_of_an_image_changes_all_of_its_outputs():
     np.testing.assert_allclose(of([3, 1, 0, 2]), of([0, 1, 2, 3])[:, [3, 1, 0, 2]], rtol=1e-10)
 
 
-def test_a_tower_goes_forward_twice_and_a_frozen_one_once(monkeypatch):
+def test_a_tower_goes_forward_twice_unless_it_is_frozen_or_keeps_what_it_needs(monkeypatch):
     task, tower, seen = task_of("1f1b", Pipeline(p=1, m=4)), tower_of(2), []
     plainly = Stage.forward
     monkeypatch.setattr(Stage, "forward", lambda self, *rest: seen.append(len(self.layers)) or plainly(self, *rest))
     ranks_of(task, tower)
     assert seen == [6] * 2 + [10] * 4 + [6] * 2
+    seen.clear()
+    ranks_of(task, tower, keeps=True)
+    assert seen == [6] * 2 + [10] * 4
     seen.clear()
     ranks_of(task, tower, frozen=True)
     assert seen == [6] * 2 + [10] * 4
@@ -194,7 +209,6 @@ def test_a_tower_goes_forward_twice_and_a_frozen_one_once(monkeypatch):
         ({"offload_layers": 1}, "tower's offload_layers is 1; allowed: 0"),
         ({"dtype": np.float32}, "tower's dtype is float32; allowed: the language model's, of 32 or 64 bits"),
         ({"output_width": 8}, "tower's output_width is 8; allowed: the language model's hidden 16"),
-        ({"model": replace(TOWER, seq_len=9)}, "tower's seq_len is 9; allowed: at most the 8 tokens of a sequence"),
         ({"model": replace(TOWER, num_mtp_layers=1)}, "has experts, windows or multi-token prediction; allowed: none"),
     ],
 )
@@ -203,10 +217,13 @@ def test_what_is_refused(changes, message):
         check_tower(task_of("1f1b", Pipeline(p=2, m=4)), replace(tower_of(2, dp=2), **changes))
 
 
-def test_patches_of_another_number_are_refused():
+@pytest.mark.parametrize("change", [lambda p: p[:, 1:], lambda p: p[:1], lambda p: np.concatenate([p] * 3, axis=1)])
+def test_patches_of_another_number_are_refused(change):
     def program(communicator, task, tower):
         worker, batch = worker_of(communicator, task, tower)
-        return worker.gradients(replace(batch, patches=batch.patches[:, 1:]))
+        return worker.gradients(replace(batch, patches=change(batch.patches)))
 
-    with pytest.raises(LayoutError, match=r"shape \(2, 7, 4\); allowed: 4 for each of 16 sequences, cut over dp 1 and"):
+    with pytest.raises(
+        LayoutError, match=r"patches are of shape \(.*, 4\); allowed: \(2, b, 4\) with as many images for each of 16"
+    ):
         ranks_of(task_of("1f1b", Pipeline(p=1, m=2)), tower_of(2), program)
