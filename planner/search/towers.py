@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import reduce
+from functools import cached_property, reduce
+from operator import add
 from typing import Any
 from zlib import crc32
 
@@ -92,7 +93,7 @@ class Ways:
         return seconds, which
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Tower:
     """A tower's question, and its sequences in one of the language model's. frozen: it goes forward alone."""
 
@@ -107,41 +108,44 @@ class Tower:
         shared = tuple((name, value) for name, value in request.fixed.shared if name not in NOT_SHARED)
         runs = setup.framework.runs
         settled: dict[str, Any] = {f.name: getattr(runs, f.name) or None for f in fields(runs)}
-        fixed = Fixed(shared=shared, settled=settled | {"schedule": request.fixed.schedule, "pp": None})
+        named = request.fixed.schedule and (*request.fixed.schedule, "1f1b")  # of what has no pipeline
+        fixed = Fixed(shared=shared, settled=settled | {"schedule": named, "pp": None})
         request = replace(request.sized(request.gpus, sequences * request.global_batch), fixed=fixed)
         return Tower(setup=replace(setup, model=model), request=request, sequences=sequences, frozen=frozen)
 
+    @cached_property
+    def estimate(self) -> Estimate:
+        """Of every legal layout, pipelines included, (n,). Raises as `whole_space`."""
+        return estimate_all(self.setup, whole_space(self.setup.model, self.setup.cluster, self.request))
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class TowerTable:
-    """Every legal layout of a tower. forward_s: all forward passes of a step, (n,)."""
+    @cached_property
+    def forward_s(self) -> Array:
+        """Seconds of all forward passes of a step, (n,)."""
+        return forward_s(step_costs(self.setup, self.estimate.layouts))
 
-    tower: Tower
-    estimate: Estimate
-    forward_s: Array
-
-    @staticmethod
-    def of(tower: Tower) -> TowerTable:
-        """Raises as `whole_space`."""
-        layouts = whole_space(tower.setup.model, tower.setup.cluster, tower.request)
-        forward = forward_s(step_costs(tower.setup, layouts))
-        return TowerTable(tower=tower, estimate=estimate_all(tower.setup, layouts), forward_s=forward)
-
+    @property
     def alone(self) -> tuple[Array, Array, Array]:
         """Seconds of a step without what a step takes once, whatever it trains; bytes of states, and at work; (n,)."""
-        if self.tower.frozen:
+        if self.frozen:
             return self.forward_s, self.estimate.memory.parameters_bytes, self.estimate.memory.buffers_bytes
-        return self.estimate.step_time_s - self.tower.setup.framework.host_step_s, *_states_and_work(self.estimate)
+        return self.estimate.step_time_s - self.setup.framework.host_step_s, *_states_and_work(self.estimate)
 
     def ways(self, outputs_bytes: float) -> Ways:
         """The ways without a pipeline; a GPU keeps so many bytes of outputs, or of their gradients.
 
-        Each layout goes forward again before it goes backward, or keeps all micro-batches' activations.
+        Each layout goes forward again before it goes backward, or keeps all micro-batches' activations. Raises
+        LayoutError if none is legal.
         """
-        (seconds, states, work), layouts = self.alone(), self.estimate.layouts
-        one, held = self.estimate.memory.activations_bytes, states + outputs_bytes
-        again, kept = (0.0 if self.tower.frozen else self.forward_s), layouts.micro_batches * one
+        (seconds, states, work), layouts = self.alone, self.estimate.layouts
         own = (layouts.pp == 1) & ~layer_at_a_time(layouts)
+        if not own.any():
+            raise LayoutError(
+                f"no layout of {self.setup.model.name} without a pipeline is legal on {gpus_text(self.request.gpus)}, "
+                f"which {self.request.global_batch} sequences per step and its heads can't share; give it more "
+                "sequences, or fewer GPUs"
+            )
+        one, held = self.estimate.memory.activations_bytes, states + outputs_bytes
+        again, kept = (0.0 if self.frozen else self.forward_s), layouts.micro_batches * one
         every = Ways(
             seconds=np.concatenate([seconds + again, seconds]), held_bytes=np.concatenate([held, held + kept]),
             peak_bytes=np.concatenate([held + work, held + kept - one + work]), rows=np.arange(2 * len(layouts))[None],
@@ -166,11 +170,10 @@ class Together:
     rows: Ints
 
     @staticmethod
-    def of(table: TowerTable) -> Together:
+    def of(tower: Tower) -> Together:
         """One tower's layouts, its layers spread over all stages."""
-        seconds, states, work = table.alone()
-        keys, rows = _keys(table.estimate.layouts, table.tower.sequences), np.arange(len(seconds))[None]
-        return Together(keys=keys, seconds=seconds, size_bytes=states + work, rows=rows)
+        (seconds, states, work), keys = tower.alone, _keys(tower.estimate.layouts, tower.sequences)
+        return Together(keys=keys, seconds=seconds, size_bytes=states + work, rows=np.arange(len(seconds))[None])
 
     def beside(self, other: Together) -> Together:
         """Layouts that both have."""
@@ -213,14 +216,14 @@ def _pairs(a: Array, b: Array) -> tuple[Ints, Ints]:
 class Found:
     """A layout of the language model, and one of each tower.
 
-    language: an estimate of one. towers: each tower's table, its row there, and whether it goes forward twice.
+    language: an estimate of one. towers: each with its row in its estimate, and whether it goes forward twice.
     to_language_s: seconds in which outputs, or their gradients, come to where they are needed; 0 in a uniform layout.
     """
 
     step_s: float
     memory_bytes: float
     language: Estimate
-    towers: tuple[tuple[TowerTable, int, bool], ...]
+    towers: tuple[tuple[Tower, int, bool], ...]
     to_language_s: float = 0.0
 
 
@@ -235,68 +238,55 @@ def fastest(setup: Setup, request: Request, towers: Sequence[Tower]) -> tuple[Fo
     """
     usable, reserved = setup.cluster.accelerator.usable_bytes, setup.framework.reserved_bytes
     element = float(Device.of(setup.cluster.accelerator, np.array([request.precision]), request.gpus).element_bytes[0])
-    tables = [TowerTable.of(tower) for tower in towers]
-    outputs = [float(table.estimate.tokens[0]) * setup.model.hidden * element for table in tables]
-    ways = reduce(Ways.beside, (t.ways(size / request.gpus) for t, size in zip(tables, outputs, strict=True)))
-    common = reduce(Together.beside, map(Together.of, tables))
+    outputs = [float(tower.estimate.tokens[0]) * setup.model.hidden * element for tower in towers]
+    ways = reduce(Ways.beside, (t.ways(size / request.gpus) for t, size in zip(towers, outputs, strict=True)))
+    common, there_and_back = reduce(Together.beside, map(Together.of, towers)), [2 - t.frozen for t in towers]
 
-    def to_language_s(layouts: Layouts, passes: Sequence[int]) -> Array:
-        size = zip(passes, outputs, strict=True)
-        return np.asarray(sum(n * to_first_stage_s(setup.cluster, layouts, out) for n, out in size))
+    def moved_s(layouts: Layouts, times: Sequence[int]) -> Array:
+        each = (n * to_first_stage_s(setup.cluster, layouts, size) for n, size in zip(times, outputs, strict=True))
+        return reduce(add, each)
 
     def own(some: Estimate) -> tuple[Array, Ints]:
         states, work = _states_and_work(some)
         seconds, which = ways.fastest(states, states + work, usable - reserved)
-        return seconds + to_language_s(some.layouts, [2 - tower.frozen for tower in towers]), which
+        return seconds + moved_s(some.layouts, there_and_back), which
 
     def alike(some: Estimate) -> tuple[Array, Ints]:
         return common.fastest(_keys(some.layouts), some.memory_bytes, usable)
 
     least = min(float(x.min(initial=np.inf)) for x in (ways.held_bytes, common.size_bytes))
     layouts, sums = fitting(setup, request, usable - least)
-    size = sums.memory_bytes - reserved  # states are less than all of it, and more than nothing
-    bounds = (ways.fastest(states, size, usable - reserved)[0] for states in (np.zeros(len(size)), size))
-    hopeful = _hopeful(layouts, sums, *bounds)
-    if not len(hopeful):
+    more_s, size = moved_s(layouts, there_and_back), sums.memory_bytes - reserved
+    # States are less than all of it, and more than nothing.
+    bounds = [more_s + ways.fastest(states, size, usable - reserved)[0] for states in (np.zeros(len(size)), size)]
+    if len(hopeful := _hopeful(layouts, sums, *bounds)):
+        closed = estimate_all(setup, layouts.take(hopeful))
+        seconds, which = own(closed)
+        room = usable - float(ways.held_bytes[which[np.argmin(closed.step_time_s + seconds)]])
+        roomy = replace(setup.cluster, accelerator=replace(setup.cluster.accelerator, room_bytes=room))
+        ran = simulate_finalists(replace(setup, cluster=roomy), request, replace(closed, usable_bytes=room), 1, False)
+        some, best = _settled(setup, Estimate.concatenate(ran), own)
+    if not len(hopeful) or best is None:
         raise _nothing_fits(setup, request, towers, float(ways.held_bytes.min()))
-    closed = estimate_all(setup, layouts.take(hopeful))
-    seconds, which = own(closed)
-    if not np.isfinite(seconds).any():
-        raise _nothing_fits(setup, request, towers, float(ways.held_bytes.min()))
-    room = usable - float(ways.held_bytes[which[np.argmin(closed.step_time_s + seconds)]])
-    roomy = replace(setup.cluster, accelerator=replace(setup.cluster.accelerator, room_bytes=room))
-    ran = simulate_finalists(replace(setup, cluster=roomy), request, replace(closed, usable_bytes=room), 1, False)
-    some, i = _settled(setup, Estimate.concatenate(ran), own)
-    way = int(own(some)[1][i])
-    mine = some.take([i])
-    states, work = (float(x[0]) for x in _states_and_work(mine))
-    peak = max(states + work + float(ways.held_bytes[way]), states + float(ways.peak_bytes[way])) + reserved
-    chosen = zip(tables, ways.rows[:, way].tolist(), strict=True)
-    rows = tuple((t, r % len(t.forward_s), r < len(t.forward_s) and not t.tower.frozen) for t, r in chosen)
+    (states, work), (seconds, way) = (x(some.take([best])) for x in (_states_and_work, own))
+    peak = np.maximum(states + work + ways.held_bytes[way], states + ways.peak_bytes[way]) + reserved
+    rows = zip(towers, ways.rows[:, way[0]].tolist(), strict=True)
     found = Found(
-        step_s=float(some.step_time_s[i] + own(mine)[0][0]), memory_bytes=peak, language=mine, towers=rows,
-        to_language_s=float(to_language_s(mine.layouts, [1] * len(towers))[0]),
+        step_s=float(some.step_time_s[best] + seconds[0]), memory_bytes=float(peak[0]), language=some.take([best]),
+        towers=tuple((t, r % len(t.forward_s), r < len(t.forward_s) and not t.frozen) for t, r in rows),
+        to_language_s=float(moved_s(some.layouts.take([best]), [1] * len(towers))[0]),
     )  # fmt: skip
-    beside = common.fastest(_keys(layouts), sums.memory_bytes, usable)[0]
-    more = _hopeful(layouts, sums, beside, beside)
-    if len(more):
-        some = Estimate.concatenate([some, estimate_all(setup, layouts.take(more))])
-    return found, _uniform(setup, some, alike, tables, common)
-
-
-def _uniform(
-    setup: Setup, some: Estimate, alike: Beside, tables: Sequence[TowerTable], common: Together
-) -> Found | None:
-    """The fastest with one layout for all; None if there is none."""
-    if not np.isfinite(alike(some)[0]).any():
-        return None
-    some, i = _settled(setup, some, alike)
-    seconds, which = (x[i] for x in alike(some))
-    rows = common.rows[:, which].tolist()
-    return Found(
-        step_s=float(some.step_time_s[i] + seconds), language=some.take([i]),
-        memory_bytes=float(some.memory_bytes[i] + common.size_bytes[which]),
-        towers=tuple((table, row, False) for table, row in zip(tables, rows, strict=True)),
+    beside_s = common.fastest(_keys(layouts), sums.memory_bytes, usable)[0]
+    if len(hopeful := _hopeful(layouts, sums, beside_s, beside_s)):
+        some = Estimate.concatenate([some, estimate_all(setup, layouts.take(hopeful))])
+    some, best = _settled(setup, some, alike)
+    if best is None:
+        return found, None
+    (seconds, way), one = alike(some), some.take([best])
+    return found, Found(
+        step_s=float(one.step_time_s[0] + seconds[best]), language=one,
+        memory_bytes=float(one.memory_bytes[0] + common.size_bytes[way[best]]),
+        towers=tuple((tower, int(row), False) for tower, row in zip(towers, common.rows[:, way[best]], strict=True)),
     )  # fmt: skip
 
 
@@ -317,18 +307,20 @@ def _hopeful(layouts: Layouts, sums: Totals, at_least_s: Array, at_most_s: Array
     return np.flatnonzero(np.isfinite(at_least_s) & (least <= reach))
 
 
-def _settled(setup: Setup, some: Estimate, beside: Beside) -> tuple[Estimate, int]:
-    """The fastest beside its towers, with all that may be faster run on the timeline, the likeliest first."""
+def _settled(setup: Setup, some: Estimate, beside: Beside) -> tuple[Estimate, int | None]:
+    """The fastest beside its towers, with all that may be faster run on the timeline, the likeliest first; None if none
+    fits."""
     for _ in range(ROUNDS):
         towers_s, ran = beside(some)[0], known(some)
-        best = np.min((some.step_time_s + towers_s)[ran], initial=np.inf)
+        total = np.where(ran, some.step_time_s + towers_s, np.inf)
         least = np.where(ran, np.inf, _least_s(some.layouts, some.step_time_s, some.time.bubble_s) + towers_s)
         due = np.argsort(least, kind="stable")[:TOGETHER]
-        due = due[least[due] < best]
+        due = due[least[due] < total.min()]
         if not len(due):
             break
         some = timed(setup, some, due)
-    return some, int(np.argmin(np.where(known(some), some.step_time_s + beside(some)[0], np.inf)))
+    total = np.where(known(some), some.step_time_s + beside(some)[0], np.inf)
+    return some, int(np.argmin(total)) if np.isfinite(total).any() else None
 
 
 def _nothing_fits(setup: Setup, request: Request, towers: Sequence[Tower], held_bytes: float) -> LayoutError:
@@ -336,5 +328,5 @@ def _nothing_fits(setup: Setup, request: Request, towers: Sequence[Tower], held_
     room, held = (format_bytes(x) for x in (setup.cluster.accelerator.usable_bytes, held_bytes))
     return LayoutError(
         f"no layouts of {setup.model.name} and {names} on {gpus_text(request.gpus)} fit together in the {room} per GPU "
-        f"that they may take; {names} hold at least {held} of it; give more GPUs, or freeze the towers"
+        f"that they may take; the towers hold at least {held} of it; give more GPUs, or freeze the towers"
     )

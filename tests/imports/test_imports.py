@@ -62,7 +62,9 @@ def same(one: Setup, layouts: Layouts, run: ExistingRun) -> None:
             assert b == pytest.approx(a, rel=1e-9, abs=1e-12), f.name
 
 
-MODELS = [name for name in model_names() if not load_model(name).num_ssm_layers]  # those are pretrain_mamba.py's
+MODELS = [  # state-spaces are pretrain_mamba.py's
+    name for name in model_names() if not (load_model(name).num_ssm_layers or load_model(name).bidirectional)
+]
 LOST = {"gpt-j-6b": {"qkv_bias": True, "output_bias": True}, "command-r": {"rms_norm": False}}
 LOST |= {"llama4-scout": {"chunk": 0}, "llama4-maverick": {"chunk": 0}}
 

@@ -191,14 +191,14 @@ def test_memory_of_a_step_by_hand():
     choices = {"micro_batch": 2, "recompute": "none", "zero": 0, "precision": "bf16"}
     setup, request, towers = asked(gpus=1, batch=4, towers=((vision, 3),), **choices)
     own, _ = fastest(setup, request, towers)
-    table, row, again = own.towers[0]
+    tower_of, row, again = own.towers[0]
     states = 18 * (counts.total_params(LANGUAGE) + counts.total_params(vision))
     outputs = 4 * 3 * 1024 * 2048 * 2  # 12 images of 1,024 patches, as wide as the language model, 16 bits
-    m, own_m = own.language.memory, table.estimate.take([row]).memory
+    m, own_m = own.language.memory, tower_of.estimate.take([row]).memory
     language = float(m.activations_bytes[0] + m.logits_bytes[0] + m.buffers_bytes[0])
     tower = float(own_m.logits_bytes[0] + own_m.buffers_bytes[0])
     one = float(own_m.activations_bytes[0])
-    kept = one * (1 if again else table.estimate.layouts.micro_batches[row])
+    kept = one * (1 if again else tower_of.estimate.layouts.micro_batches[row])
     largest = max(language + (0.0 if again else kept), tower + kept)
     assert own.memory_bytes == pytest.approx(FRAMEWORK.reserved_bytes + states + outputs + largest, rel=1e-12)
     assert own.to_language_s == 0.0
