@@ -30,7 +30,8 @@ LARGE = 0.25
 SLOWER = 0.05
 """A rank whose products take this much longer than the median's is named."""
 RINGS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0}
-"""Passes round a ring that a collective takes; gloo's of a reduce-scatter are measured."""
+"""Passes round a ring that a collective takes; gloo's are measured beside its all-reduce's."""
+GLOO = {"all_gather": "gather_passes", "reduce_scatter": "scatter_passes"}
 HOST = {
     "layer_forward": {"forward": 1.0}, "layer_backward": {"plain": 1.0, "forward": -1.0},
     "tensor": {"tensor": 0.5, "plain": -0.5}, "sharded": {"sharded": 0.5, "plain": -0.5},
@@ -251,14 +252,15 @@ def _links(probe: Probe, cluster: Cluster) -> list[ProbedFigure]:
     processors talk; for GPUs the profile's stays, which has a protocol for small messages.
     """
     timed, out, passes_of = [r for r in _timed(probe.collectives) if r.ranks > 1], [], dict(RINGS)
-    if probe.machine.device == "cpu":  # gloo sums all on every rank, and keeps a part
-        by_size = {(r.kind, r.bytes): r.seconds for r in timed}
-        scattered = [n for kind, n in by_size if kind == "reduce_scatter" and ("all_reduce", n) in by_size]
-        each = np.array([2.0 * by_size["reduce_scatter", n] / by_size["all_reduce", n] for n in scattered])
-        inside = cluster.node_link
-        figure = replace(_figure("links", inside.name, "scatter_passes", inside.scatter_passes), high=2.0)
-        out += _probed(figure, np.clip(each, 1.0, 2.0))
-        passes_of["reduce_scatter"] = out[0].value if out else 1.0
+    if probe.machine.device == "cpu":  # gloo copies what it gathers; it sums all on every rank, and keeps a part
+        by_size, inside = {(r.kind, r.bytes): r.seconds for r in timed}, cluster.node_link
+        for kind, field in GLOO.items():
+            sizes = [n for one, n in by_size if one == kind and ("all_reduce", n) in by_size]
+            each = np.array([2.0 * by_size[kind, n] / by_size["all_reduce", n] for n in sizes])
+            figure = replace(_figure("links", inside.name, field, getattr(inside, field)), high=4.0)
+            for found in _probed(figure, np.clip(each, 1.0, 4.0)):
+                out.append(found)
+                passes_of[kind] = found.value
     for field, kinds in (("fraction", passes_of), ("send_fraction", {"send and back": 2.0})):
         rows = [r for r in timed if r.kind in kinds]
         if len({r.bytes for r in rows}) < 2:

@@ -120,9 +120,12 @@ class Link:
         unit="us", like="latency_s", kind="link")
     fraction: float = figure(1e-3, 1, "Share of bandwidth that rings of large messages reach.", kind="link")
     send_fraction: float = figure(1e-3, 1, "Share of bandwidth that a send between two reaches.", kind="link")
-    scatter_passes: float = figure(
-        1, 2, "Passes round a ring that a reduce-scatter takes: 2 where the library sums all on every rank.",
+    gather_passes: float = figure(
+        1, 4, "Passes round a ring that an all-gather takes: more where the library copies what it gathers.",
         default=1.0, because="a ring's, as NCCL's")
+    scatter_passes: float = figure(
+        1, 4, "Passes round a ring that a reduce-scatter takes: 2 where the library sums all on every rank, more where "
+        "it copies too.", default=1.0, because="a ring's, as NCCL's")
     sources: Mapping[str, str]
     bridge_fraction: float | None = figure(1e-3, 100, "What all that passes between the two halves of a node shares, "
         "over one accelerator's bandwidth, where accelerators hang on two host bridges.", needed=False, kind="link")

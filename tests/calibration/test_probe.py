@@ -339,7 +339,7 @@ def test_experts_and_groups_are_said(tmp_path: Path) -> None:
 
 def test_a_processor_s_probe_says_ranks_threads_links_and_the_framework_s_host_times(tmp_path: Path) -> None:
     machine = {"device": "cpu", "name": "x86_64", "torch": "2.13.0", "threads": 3, "local_world": 2}
-    rings = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.5}
+    rings = {"all_reduce": 2.0, "all_gather": 1.5, "reduce_scatter": 3.0}
     links = [
         {"kind": kind, "bytes": size, "ranks": 2, "local": 2, "seconds": passes * (0.5 * size / 2e9 + 2 * 5e-5)}
         for kind, passes in rings.items()
@@ -366,7 +366,7 @@ def test_a_processor_s_probe_says_ranks_threads_links_and_the_framework_s_host_t
             "num_compute_units": 3, "gpus_per_node": 2, "memory_fraction": 1.5e10 / memory, "kernel_latency_s": 1e-9,
             "fraction": 2e9 / link.bandwidth_bytes_per_s, "latency_s": 5e-5,
             "send_fraction": 1e9 / link.bandwidth_bytes_per_s,
-            "host_layer_forward_s": 3e-4, "host_layer_backward_s": 5e-4, "scatter_passes": 1.5,
+            "host_layer_forward_s": 3e-4, "host_layer_backward_s": 5e-4, "gather_passes": 1.5, "scatter_passes": 3.0,
             "host_tensor_s": 2.1e-3, "host_sharded_s": 6e-4, "host_recompute_s": 1e-3,
         },
         rel=1e-6,

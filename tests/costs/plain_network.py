@@ -78,7 +78,8 @@ class Ring:
         self.sums = None
         if link.sum_fraction and self.nodes == 1:
             self.sums = (link.sum_latency_s or 0.0, link.bandwidth_bytes_per_s * link.sum_fraction)
-        self.scatters = (wire if self.nodes > 1 else link).scatter_passes
+        ring = wire if self.nodes > 1 else link
+        self.gathers, self.scatters = ring.gather_passes, ring.scatter_passes
 
     def one_pass(self, size: float, more_s: float, on_links: bool = False) -> float:
         """One pass around the ring; on_links: as if the network were infinitely fast."""
@@ -90,10 +91,10 @@ class Ring:
         return min(seconds, moved / self.small[1] + self.small[0]) if self.small else seconds
 
     def gather(self, size: float, on_links: bool = False) -> float:
-        return self.one_pass(size, self.ring_s, on_links)
+        return self.gathers * self.one_pass(size, self.ring_s, on_links)
 
     def scatter(self, size: float, on_links: bool = False) -> float:
-        return self.scatters * self.gather(size, on_links)
+        return self.scatters * self.one_pass(size, self.ring_s, on_links)
 
     def reduce(self, size: float, on_links: bool = False) -> float:
         rings = 2.0 * self.one_pass(size, self.tree_s, on_links)
@@ -116,7 +117,7 @@ class Ring:
     def around(self, size: float) -> float:
         """Parts sent on from one to the next: of a node one at a time sends to another node, by its own NIC at most."""
         if self.ranks == self.local:
-            return self.gather(size)
+            return self.one_pass(size, self.ring_s)
         slowest = min(self.through, self.outside_shift)
         return size * (self.ranks - 1) / self.ranks / slowest + self.start_s + self.ring_s
 

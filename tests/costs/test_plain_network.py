@@ -45,7 +45,7 @@ def drawn_cluster(rng):
     def link(of, **more):
         rates = {"bandwidth_bytes_per_s": 20 * rng.random() + 1, "fraction": rng.uniform(0.3, 0.9)}
         rates |= {"send_fraction": rng.uniform(0.2, 0.8), "latency_s": rng.random(), "ring_step_s": rng.random() / 9}
-        return replace(of, **rates, scatter_passes=rng.choice([1.0, 2.0]), **more)
+        return replace(of, **rates, gather_passes=rng.choice([1.0, 1.5]), scatter_passes=rng.choice([1.0, 2.0]), **more)
 
     small, direct, sums = rng.random() < 0.5, bool(rng.random() < 0.3), rng.random() < 0.3
     node = link(CLUSTER.node_link, small_latency_s=0.1 if small else None, small_fraction=0.15 if small else None,

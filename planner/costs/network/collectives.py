@@ -20,12 +20,12 @@ from planner.layouts import Layouts
 
 def all_gather_s(group: Group, size_bytes: Any) -> Array:
     """Seconds to gather `size_bytes` in all on every rank of the group."""
-    return _pass_s(group, size_bytes, group.ring_latency_s)
+    return np.asarray(group.gather_passes * _pass_s(group, size_bytes, group.ring_latency_s))
 
 
 def reduce_scatter_s(group: Group, size_bytes: Any) -> Array:
-    """Seconds to sum `size_bytes` in all and leave each rank its part: as long as to gather them, or twice."""
-    return np.asarray(group.scatter_passes * all_gather_s(group, size_bytes))
+    """Seconds to sum `size_bytes` in all and leave each rank its part."""
+    return np.asarray(group.scatter_passes * _pass_s(group, size_bytes, group.ring_latency_s))
 
 
 def all_reduce_s(group: Group, size_bytes: Any) -> Array:
@@ -53,7 +53,7 @@ def by_sends(group: Group) -> Group:
 
 def ring_s(group: Group, size_bytes: Any) -> Array:
     """Seconds for `size_bytes` in all to pass around the group, each rank's part from one to the next."""
-    return all_gather_s(by_sends(group), size_bytes)
+    return _pass_s(by_sends(group), size_bytes, group.ring_latency_s)
 
 
 def rings_s(inner: Group, outer: Group, size_bytes: Any) -> Array:

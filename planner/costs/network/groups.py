@@ -33,7 +33,7 @@ class Group:
     ring_latency_s: what the other nodes add to it, of a tree over nodes and of a ring through all ranks;
     small_latency_s, small_bytes_per_s: a pass's start-up and rate by the protocol for small messages, both infinite
     where there is none; sum_latency_s, sum_bytes_per_s: the same of an all-reduce by a node's switches (NVLS);
-    scatter_passes: of a reduce-scatter.
+    gather_passes, scatter_passes: of an all-gather and of a reduce-scatter.
     """
 
     ranks: Array
@@ -51,6 +51,7 @@ class Group:
     small_bytes_per_s: Array
     sum_latency_s: Array
     sum_bytes_per_s: Array
+    gather_passes: Any = 1.0
     scatter_passes: Any = 1.0
 
     @cached_property
@@ -100,6 +101,7 @@ def place(cluster: Cluster, ranks: Any, stride: Any, node_size: Any = None, job:
         small_bytes_per_s=np.where(small, link.bandwidth_bytes_per_s * (link.small_fraction or 0.0), np.inf),
         sum_latency_s=np.where(sums, link.sum_latency_s or 0.0, np.inf),
         sum_bytes_per_s=np.where(sums, link.bandwidth_bytes_per_s * (link.sum_fraction or 0.0), np.inf),
+        gather_passes=np.where(nodes > 1, network.gather_passes, link.gather_passes),
         scatter_passes=np.where(nodes > 1, network.scatter_passes, link.scatter_passes),
     )
 
