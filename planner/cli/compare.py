@@ -54,7 +54,8 @@ def command(
         out.show(plans)
         return
     if cluster is None:
-        raise InputError("--cluster is missing; give it for the schedules of a layout, or two plans")
+        missing = "the second plan is missing (of a model: --cluster)" if Path(first).is_file() else "--cluster is missing"
+        raise InputError(f"{first}: {missing}; allowed: two plans, or a model on a cluster")
     setup = setup_under(first, cluster, framework, network=network, seq_len=seq_len)
     row = filling(gpus or job, choices)
     batch = size.sequences(setup.model.seq_len, row["dp"])

@@ -278,9 +278,9 @@ def fewest_view(found: Fewest, tried: Sequence[Mapping[str, Any]], factors: Any)
     least = f"the fewest GPUs on which a layout fits: {found.fits.gpus:,}, with {_layout(found.fits)}"
     lines: list[View] = [] if limits else [bold(least)]
     if limits:
-        sure = "none tried does" if found.surely is None else f"{found.surely:,} do"
-        kept = f"by the prediction {gpus_text(keeps)} keep{'s' * (keeps == 1)} {limits}"
-        kept += f", in 90 % of cases like this {sure}; on {keeps:,}: {_layout(found.keeps)}"
+        sure = "no number tried does" if found.surely is None else f"{found.surely:,} do"
+        kept = f"{gpus_text(keeps)} stay{'s' * (keeps == 1)} within {limits} by the prediction; "
+        kept += f"in 90 % of cases like this {sure}; on {keeps:,}: {_layout(found.keeps)}"
         lines += [bold(found.missed or kept), least]
     took = found.keeps.days
     if factors is not None and math.isfinite(took):

@@ -120,7 +120,7 @@ def test_fewest_names_what_fits_and_what_keeps_a_deadline():
     assert done.stdout == planner(*FEWEST, "--deadline", "30").stdout
     assert done.returncode == 0, done.stderr
     for text in (
-        "GPUs keep 30 days, in 90 % of cases",
+        "GPUs stay within 30 days by the prediction; in 90 % of cases",
         "the fewest GPUs on which a layout fits: ",
         "in 80 % of cases",
         "nothing fits",
