@@ -54,7 +54,7 @@ def command(
         out.show(plans)
         return
     if cluster is None:
-        missing = "the second plan is missing (of a model: --cluster)" if Path(first).is_file() else "--cluster is missing"
+        missing = "a second plan is missing, or --cluster" if Path(first).is_file() else "--cluster is missing"
         raise InputError(f"{first}: {missing}; allowed: two plans, or a model on a cluster")
     setup = setup_under(first, cluster, framework, network=network, seq_len=seq_len)
     row = filling(gpus or job, choices)

@@ -113,21 +113,19 @@ def accuracy_sentence(
         like += f"in 80 % of cases like this the step takes {low} to {high}"
         if step_s is not None and not interval_s[0] <= step_s <= interval_s[1]:
             like += f", {'longer' if step_s < interval_s[0] else 'less'} than predicted, as like runs did"
-        like += "; "
+        like += "; " if not len(known.error) else ": budget with these seconds. On "
+    elif len(known.error):
+        like += "on "
     if not len(known.error):
         few = f"fewer than {LEAST_RUNS} measured runs on {architecture} GPUs are shipped"
         return f"{like}{few}: {_few_sentence(architecture)}; see planner validate."
     size = np.abs(np.exp(-known.error) - 1.0)
-    budget = "" if interval_s is None else ", like this or not: budget with the seconds of cases like this"
-    which = (
-        "of models with experts, which no fit uses"
-        if experts
-        else f"on {architecture} GPUs, predicted by fits that had not seen them and looked into since"
-    )
+    which = "of models with experts" if experts else f"on {architecture} GPUs"
+    unseen_by = "No fit uses them." if experts else "The fits had not seen them; we have looked into them since."
     return (
-        f"{like}on {len(size)} measured runs {which}, "
+        f"{like}{len(size)} measured runs {which}{'' if interval_s is None else ', like this or not'}, "
         f"step time was off by {100 * size.mean():.1f} % on average, by less than "
-        f"{100 * np.quantile(size, 0.8):.0f} % in 80 % of them{budget}. {_memory_sentence(architecture)}"
+        f"{100 * np.quantile(size, 0.8):.0f} % in 80 % of them. {unseen_by} {_memory_sentence(architecture)}"
         f"{STATE_SPACE if model is not None and model.num_ssm_layers else ''}"
     )
 

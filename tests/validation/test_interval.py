@@ -225,9 +225,11 @@ def test_the_shipped_share_of_right_memory_predictions_is_todays():
 def test_the_sentence_says_what_the_held_out_errors_are():
     size = np.abs(np.exp(-known_errors("hopper", experts=False).error) - 1.0)
     text = accuracy_sentence("hopper", (6.0, 7.0))
-    assert text.startswith("in 80 % of cases like this the step takes 6.00 s to 7.00 s; on 797 measured runs")
+    assert text.startswith(
+        "in 80 % of cases like this the step takes 6.00 s to 7.00 s: budget with these seconds. On 797 "
+    )
     assert f"off by {100 * size.mean():.1f} % on average" in text
-    assert "% in 80 % of them, like this or not: budget with the seconds of cases like this. " in text
+    assert "% in 80 % of them. The fits had not seen them; we have looked into them since. " in text
     assert "budget" not in accuracy_sentence("hopper")
     # Six runs leave none beyond either end of an interval of 80 %.
     few = accuracy_sentence("cdna2", (6.0, 7.0), unlike="nothing measured is like this")
@@ -239,7 +241,7 @@ def test_a_model_with_experts_is_judged_by_runs_with_experts():
     """438 published ones, on H100, Blackwell and MI325X; for A100 too, but not for a GPU without a single run."""
     size = np.abs(np.exp(-known_errors("ampere", experts=True).error) - 1.0)
     text = accuracy_sentence("ampere", model=load_model("mixtral-8x7b"))
-    assert text.startswith("on 438 measured runs of models with experts, which no fit uses, step time was off by")
+    assert text.startswith("on 438 measured runs of models with experts, step time was off by")
     assert f"off by {100 * size.mean():.1f} % on average" in text
     assert "state-space" not in text
     assert "state-space" in accuracy_sentence("hopper", model=load_model("nemotron-3-nano-30b-a3b"))
