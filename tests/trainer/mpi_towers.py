@@ -53,9 +53,9 @@ def worker_of(communicator: Any, task: Task, tower: Task, **how: bool) -> tuple[
     )
     batch, d = batch_of(task, worker.mesh.replica, data(task.model)), worker.tower.mesh.replica
     patches = PATCHES.reshape(tower.dp, tower.micro_batches, -1, tower.model.seq_len)[d]
-    return loud(worker), TowerBatch(
-        tokens=batch.tokens, targets=batch.targets, num_tokens=batch.num_tokens, patches=patches
-    )
+    xp, num_tokens = communicator.xp, batch.num_tokens
+    tokens, targets, patches = (xp.asarray(x) for x in (batch.tokens, batch.targets, patches))
+    return loud(worker), TowerBatch(tokens=tokens, targets=targets, num_tokens=num_tokens, patches=patches)
 
 
 def outcome(communicator: Any, task: Task, tower: Task, **how: bool) -> tuple[float, dict[str, Any]]:

@@ -9,6 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from planner.trainer.serial import run_serial
+from tests.trainer.mpi_towers import CASES, outcome, worst_of
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 try:
@@ -28,6 +31,13 @@ def test_the_trainer_runs_on_arrays_that_do_not_mix(section, monkeypatch):
     assert report.failed == []
     assert len(report.checks[section]) >= 2
     assert report.skipped == {}
+
+
+@pytest.mark.parametrize("case", range(3))
+def test_a_tower_runs_on_arrays_that_do_not_mix(case):
+    task, tower = CASES[4][case]
+    found, expected = (run_serial(xp, 4, lambda c: outcome(c, task, tower)) for xp in (XP, np))
+    assert max(worst_of(*both) for both in zip(found, expected, strict=True)) == 0.0
 
 
 def test_every_synchronous_schedule_is_checked(monkeypatch):
