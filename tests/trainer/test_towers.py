@@ -154,7 +154,22 @@ def test_bytes_by_hand():
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-def test_a_few_steps_change_both_models_alike(frozen):
+def test_the_gradients_norm_is_of_all_that_is_trained_and_of_one_step(frozen):
+    def norms(communicator, task, tower):
+        worker, batch = worker_of(communicator, task, tower, frozen=frozen)
+        found = [(worker.gradients(batch), worker.gradient_norm()) for _ in range(2)]
+        return found, np.sqrt(sum((g**2).sum() for g in worker.whole().values()))
+
+    [(found, expected)] = ranks_of(task_of("1f1b", Pipeline(p=1, m=1)), tower_of(), norms)
+    assert found[0] == found[1]
+    assert found[0][1] == pytest.approx(expected, rel=1e-12)
+    task, tower = task_of("1f1b", Pipeline(p=2, m=4), dp=2, zero=1), tower_of(2, dp=2, tp=2, zero=1)
+    for norm in (rank[0][1][1] for rank in ranks_of(task, tower, norms)):
+        assert norm == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize(("zero", "frozen"), [(0, False), (1, False), (3, False), (1, True)])
+def test_a_few_steps_change_both_models_alike(zero, frozen):
     """The norm that gradients are clipped to is of both; a frozen tower is no part of it, and stays."""
 
     def steps(communicator, task, tower):
@@ -163,7 +178,7 @@ def test_a_few_steps_change_both_models_alike(frozen):
         return [worker.step(batch) for _ in range(3)], start, worker.whole("parameters")
 
     [(losses, start, expected)] = ranks_of(task_of("1f1b", Pipeline(p=1, m=1)), tower_of(), steps)
-    task, tower = task_of("interleaved", Pipeline(p=2, m=4, v=2), dp=2, zero=1), tower_of(2, dp=2, tp=2, zero=3)
+    task, tower = task_of("interleaved", Pipeline(p=2, m=4, v=2), dp=2, zero=1), tower_of(2, dp=2, tp=2, zero=zero)
     for found, _, parameters in ranks_of(task, tower, steps):
         assert found == pytest.approx(losses, rel=1e-10)
         for name, value in parameters.items():
@@ -217,7 +232,9 @@ def test_what_is_refused(changes, message):
         check_tower(task_of("1f1b", Pipeline(p=2, m=4)), replace(tower_of(2, dp=2), **changes))
 
 
-@pytest.mark.parametrize("change", [lambda p: p[:, 1:], lambda p: p[:1], lambda p: np.concatenate([p] * 3, axis=1)])
+@pytest.mark.parametrize(
+    "change", [lambda p: p[:, 1:], lambda p: p[:1], lambda p: np.hstack([p, p[:, :4]]), lambda p: np.hstack([p] * 3)]
+)
 def test_patches_of_another_number_are_refused(change):
     def program(communicator, task, tower):
         worker, batch = worker_of(communicator, task, tower)
