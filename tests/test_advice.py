@@ -313,9 +313,9 @@ def test_an_interval_that_leaves_the_prediction_out_says_so():
     longer, less, within = (
         accuracy_sentence("hopper", (2.0, 3.0), step_s=step_s) for step_s in (1.0, 4.0, 2.5)
     )  # fmt: skip
-    assert "takes 2.00 s to 3.00 s, longer than predicted, as like runs did; " in longer
-    assert "takes 2.00 s to 3.00 s, less than predicted, as like runs did; " in less
-    assert "takes 2.00 s to 3.00 s; " in within
+    assert "takes 2.00 s to 3.00 s, longer than predicted, as like runs did: budget with these seconds. " in longer
+    assert "takes 2.00 s to 3.00 s, less than predicted, as like runs did: budget with these seconds. " in less
+    assert "takes 2.00 s to 3.00 s: budget with these seconds. " in within
 
 
 @pytest.mark.parametrize(("gpus", "batch", "other"), [(64, 50, 48), (8, 7, 8), (16, 50, None), (16, 64, None)])
