@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -143,6 +144,23 @@ def test_a_tower_that_works_with_more_than_the_language_model():
         setup, request, towers = asked(small, towers=((long, 1),), max_memory_gib=room, **PLAIN)
         own, _ = fastest(setup, request, towers)
         assert own.step_s == pytest.approx(by_brute_force(setup, request, towers), rel=1e-12), room
+
+
+@pytest.mark.parametrize("seed", [0, 2, 4, 5])
+def test_drawn_questions_are_answered_as_by_brute_force(seed):
+    """Layers that stages share unevenly, whose steps the closed form doesn't have, and virtual stages among them."""
+    draw = random.Random(seed)
+    layers, gpus = draw.choice([3, 5, 6, 7, 10]), draw.choice([4, 8, 16])
+    language = replace(LANGUAGE, num_layers=layers, num_dense_layers=layers, vocab=draw.choice([32000, 128000]))
+    vision = replace(VISION, seq_len=(tokens := draw.choice([256, 1024, 4096])), max_positions=tokens)
+    setup, request, towers = asked(
+        language, gpus, draw.choice([16, 32]), ((vision, draw.choice([1, 3, 8])),), draw.random() < 0.3,
+        max_memory_gib=draw.choice([5.0, 7.0, 10.0, 30.0]), **draw.choice([PLAIN, {"recompute": "none"}]),
+    )  # fmt: skip
+    own, uniform = fastest(setup, request, towers)
+    assert own.step_s == pytest.approx(by_brute_force(setup, request, towers), rel=1e-12)
+    least = uniform_by_brute_force(setup, request, towers[0])
+    assert (np.inf if uniform is None else uniform.step_s) == pytest.approx(least, rel=1e-12)
 
 
 def test_two_towers_are_every_combination_of_both():
