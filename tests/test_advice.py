@@ -334,6 +334,21 @@ def test_a_batch_that_more_gpus_can_share_is_named(gpus, batch, other):
     assert f"A batch of {other} takes {saved:.1%} less time per sequence" in str(plan)
 
 
+def test_fewer_gpus_in_full_nodes_are_named_where_they_train_sooner():
+    """100 GPUs are twenty nodes of five: 96 in twelve nodes are faster. 12 are faster than 8, and 16 fill two nodes."""
+    import planner
+
+    plan = planner.recommend("llama3-70b", "dgx-h100", gpus=100, batch=400)
+    full = planner.recommend("llama3-70b", "dgx-h100", gpus=96, batch=384)
+    fastest = [one.found.estimate.step_time_s[one.found.fastest] for one in (full, plan)]
+    saved = 1.0 - fastest[0] / 384 / (fastest[1] / 400)
+    assert saved > 0.05
+    assert plan.whole_nodes == {"gpus": 96, "global_batch": 384, "saves_per_sequence": pytest.approx(saved)}
+    assert f"96 GPUs, in full nodes, take {saved:.1%} less time per sequence: batch 384." in str(plan)
+    for gpus in (12, 16):
+        assert planner.recommend("llama3-8b", "dgx-h100", gpus=gpus, batch=48).whole_nodes is None
+
+
 @pytest.mark.parametrize(
     ("model", "gpus", "batch", "precision"),
     [("llama3-70b", 256, 512, "fp8"), ("qwen2-72b", 128, 512, "bf16"), ("llama3-8b", 64, 512, "bf16")],

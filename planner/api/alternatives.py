@@ -106,6 +106,23 @@ class Alternatives:
         return {"global_batch": other, "saves_per_sequence": saved} if saved > EQUAL else None
 
     @cached_property
+    def whole_nodes(self) -> dict[str, Any] | None:
+        """Fewer GPUs, all of fewer nodes, that take less time per sequence; None if none do or the nodes are full.
+
+        100 GPUs in nodes of eight run as twenty nodes of five; 96 fill twelve nodes, and have more common divisors.
+        """
+        found, request = self.found, self.found.request
+        gpus = request.gpus - request.gpus % self.setup.cluster.gpus_per_node
+        if gpus in (0, request.gpus) or not len(found.best):
+            return None
+        near = round(request.global_batch / gpus) * gpus
+        batch = near if abs(near - request.global_batch) <= NEAR * request.global_batch else request.global_batch
+        each = float(found.estimate.step_time_s[found.fastest]) / request.global_batch
+        best = _searched(self.setup, request.sized(gpus, batch), reach_s=each * batch)
+        saved = 0.0 if best is None else 1.0 - float(best.estimate.step_time_s[best.fastest]) / (each * batch)
+        return {"gpus": gpus, "global_batch": batch, "saves_per_sequence": saved} if saved > EQUAL else None
+
+    @cached_property
     def fewest_gpus(self) -> int | None:
         """The fewest of 2, 4, 8, ... times the GPUs on which something fits, where nothing fits on these."""
         request = self.found.request

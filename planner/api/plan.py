@@ -142,6 +142,7 @@ class Plan(Shown, Alternatives, Sequence[LayoutEstimate]):
         return {
             "faster_with_any_framework": None if self.elsewhere is None else self.elsewhere.to_dict(),
             "better_batch": self.better_batch,
+            "whole_nodes": self.whole_nodes,
             "fewest_gpus": self.fewest_gpus,
             "fits_with": self.fits_with,
             "faster_with": self.faster_with,

@@ -149,6 +149,9 @@ def recommendation_view(found: Recommendation, setup: Setup, beside: Mapping[str
     if better := beside["better_batch"]:
         batch, saved = better["global_batch"], better["saves_per_sequence"]
         lines.append(f"  A batch of {batch:,} takes {saved:.1%} less time per sequence: more of the GPUs can share it.")
+    if whole := beside["whole_nodes"]:
+        gpus, batch, saved = whole["gpus"], whole["global_batch"], whole["saves_per_sequence"]
+        lines.append(f"  {gpus:,} GPUs, in full nodes, take {saved:.1%} less time per sequence: batch {batch:,}.")
     return stacked(*lines, *closing_lines(beside["assumed"], beside["accuracy"]))
 
 
