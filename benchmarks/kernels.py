@@ -56,7 +56,9 @@ def ours(gpu: str, op: str, shape: dict[str, str]) -> tuple[float, float, str]:
     if op == "group_matmul":
         groups, m, n, k = (int(shape[x]) for x in ("ng", "M", "N", "K"))
         sizes = {"fwd": (m, n, k), "bwd_grad_act": (m, k, n), "bwd_grad_w": (k, n, m)}[shape["stage"]]
-        seconds = group_s(device, *sizes, 1.0, float(groups), False)[0]
+        # A weight's gradient is added to its sum: read, and written back.
+        moved = None if shape["stage"] != "bwd_grad_w" else 8.0 if shape["main_grad_dtype"] == "fp32" else 4.0
+        seconds = group_s(device, *sizes, 1.0, float(groups), False, moved)[0]
         rows = "below 512 rows" if m < 512 else "from 512 rows"
         return 2.0 * groups * m * n * k, float(seconds[0]), f"{shape['stage']}, {rows}"
     tokens, heads, kv = (int(shape[x]) for x in ("seq_len", "head_num", "kv_head_num"))

@@ -84,10 +84,22 @@ class Layer:
                           (columns, depth, n, (depth, columns))]  # fmt: skip
                 for i, (r, c, d, sides) in enumerate(shapes):
                     along = aligned_share(self.device, self.device.matrix_bytes, *sides)
-                    one, wait = group_s(self.device, r, c, d, along, several, self.f.fused_experts)
+                    moved = self.summed_bytes() if i == 2 else None
+                    one, wait = group_s(self.device, r, c, d, along, several, self.f.fused_experts, moved)
                     total[i] += count / several * float(one[0])
                     waits += count / several * float(wait[0])
         return total[0], total[1], total[2], waits
+
+    def summed_bytes(self) -> float:
+        """Bytes that the product of a weight's gradient moves per number."""
+        x, f, narrow = self.x, self.f, self.x.precision >= Precision.BF16
+        if f.bf16_accumulate_bytes if narrow else f.accumulate_bytes:
+            return self.e
+        if self.fp32:
+            return 8.0
+        own = f.bf16_gradient_bytes if narrow else f.gradient_bytes
+        stated = GradDtype.BF16 if x.main_dtype == MainDtype.BF16 else x.grad_dtype
+        return 2 * {0: own, int(GradDtype.FP32): max(own, 4.0), int(GradDtype.BF16): min(own, 2.0)}[int(stated)]
 
     def inner(self) -> tuple[float, float]:
         """Inner elements a token in MLPs, and those of them in routed experts."""

@@ -121,13 +121,19 @@ def aligned_share(device: Device, element_bytes: Any, *row_sizes: Any) -> Any:
     return np.where(aligned >= 32, 1.0, np.where(aligned >= 16, share["bytes_16"], below))
 
 
-def matmul_s(device: Device, rows: Any, columns: Any, depth: Any, aligned: Any = 1.0, together: Any = 1.0) -> Array:
+def matmul_s(
+    device: Device, rows: Any, columns: Any, depth: Any, aligned: Any = 1.0, together: Any = 1.0,
+    *, out_bytes: Any = None, beside_bytes: Any = None,
+) -> Array:  # fmt: skip
     """Seconds of a matrix product, or of `together` products in one kernel: tile and wave quantization, depth, bytes.
 
     An output of rows x columns is cut in tiles; tiles run in waves over the compute units. A partly filled last wave
     counts as if half of its idle units were busy; a single partly filled wave counts as full. The best of a few tile
     sizes counts, as libraries choose. A depth of K reaches K / (K + depth_half) of the rate, times `aligned`
     (`aligned_share`). No product is faster than its operands cross memory.
+
+    out_bytes: moved per number of the output; None: it is written once. beside_bytes: those that compute hides in part,
+    so that the root of the sum of both squares counts.
     Source: NVIDIA, "Matrix Multiplication Background" (tile and wave quantization); roofline, Williams 2009.
     """
     e = device.accelerator.efficiency
@@ -141,25 +147,36 @@ def matmul_s(device: Device, rows: Any, columns: Any, depth: Any, aligned: Any =
         waves = np.maximum(waves + 0.5 * (whole - waves), np.minimum(whole, 1.0))
         best = np.minimum(best, waves * (units * (tile_rows * tile_columns) / relative_rate))
     flop_s = 2.0 * best * (depth + e.depth_half) / (device.matrix_rate * aligned)
-    operands = (rows * depth + depth * columns) * device.matrix_bytes + rows * columns * device.element_bytes
+    written = device.element_bytes if out_bytes is None else out_bytes
+    operands = (rows * depth + depth * columns) * device.matrix_bytes + rows * columns * written
+    if beside_bytes is not None:
+        flop_s = np.hypot(flop_s, beside_bytes / device.memory_rate)
     return np.asarray(np.maximum(flop_s, together * operands / device.memory_rate) + device.latency_s)
 
 
 def group_s(
-    device: Device, rows: Any, columns: Any, depth: Any, aligned: Any, together: Any, in_one_kernel: bool
-) -> tuple[Array, Array]:
+    device: Device, rows: Any, columns: Any, depth: Any, aligned: Any, together: Any, in_one_kernel: bool,
+    out_bytes: Any = None,
+) -> tuple[Array, Array]:  # fmt: skip
     """Seconds of a rank's expert products, and the part of them in which the GPU waits for launches. Both shape (n,).
 
     In one kernel the GPU waits for no launch. On several streams the products share the compute units as in one kernel,
     but the host launches them one by one. A launch is the least that each product costs (`expert_product_s`; in 16 bits
     `wide_expert_product_s`): the host waited for the count of tokens that each expert gets, and is never far ahead.
     Source: Transformer Engine, nvte_multi_stream_cublas_gemm.
+
+    out_bytes: what a weight's gradient moves per number; None: the product is of a weight. One by one each product
+    begins with a weight, or a sum of gradients, that no other has touched. No figure was chosen for what that costs
+    (measured groups: benchmarks/kernels.py).
     """
-    group = matmul_s(device, rows, columns, depth, aligned, together)
+    several = np.asarray(together) > 1.0
+    own = columns * depth * device.matrix_bytes if out_bytes is None else rows * columns * out_bytes
+    beside = None if in_one_kernel else np.where(several, together * own, 0.0)
+    group = matmul_s(device, rows, columns, depth, aligned, together, out_bytes=out_bytes, beside_bytes=beside)
     e = device.accelerator.efficiency
     least = np.where(device.matrix_bytes < 2.0, e.expert_product_s, e.wide_expert_product_s)
     one_by_one = 0.0 if in_one_kernel else least
-    launches = np.where(np.asarray(together) > 1.0, together, 0.0) * one_by_one
+    launches = np.where(several, together, 0.0) * one_by_one
     seconds = np.maximum(group, launches)
     return seconds, seconds - group
 

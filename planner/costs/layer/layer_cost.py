@@ -20,6 +20,7 @@ from planner.costs.layer.fp8_casts import casts_s
 from planner.costs.layer.kept_operations import by_operation, dropped_products_s
 from planner.costs.layer.matmul_shapes import common_products, expert_products, latent_products, mlp_products
 from planner.costs.shapes import has_dropout, inner_width, is_latent, routed_width
+from planner.costs.summed_gradients import product_bytes
 from planner.layouts import Recompute
 from planner.models import mix
 
@@ -78,6 +79,7 @@ def matmuls_s(case: Case) -> tuple[Array, Array, Array, Array]:
     products += [(p, local, case.device, moves) for p in expert_products(case)]
     products += [(p, 1.0, case.device.wide, 1.0) for p in adapter_products(case)]
     seconds, waiting = [np.asarray(0.0)] * 3, np.asarray(0.0)
+    moved = (None, None, product_bytes(case))
     for (row_factor, columns, depth, each), together, device, gradient in products:
         if not np.any(each):
             continue
@@ -87,7 +89,7 @@ def matmuls_s(case: Case) -> tuple[Array, Array, Array, Array]:
         shapes = ((rows, columns, depth, along), (rows, depth, columns, both), (columns, depth, rows, both))
         for i, shape in enumerate(shapes):
             count = each / together * (gradient if i == 2 else 1.0)
-            group, wait = group_s(device, *shape, together, case.framework.fused_experts)
+            group, wait = group_s(device, *shape, together, case.framework.fused_experts, moved[i])
             seconds[i], waiting = seconds[i] + count * group, waiting + count * wait
     return seconds[0], seconds[1], seconds[2], waiting
 

@@ -7,11 +7,8 @@ import numpy as np
 from planner.base.arrays import Array
 from planner.costs.case import Case
 from planner.costs.parameters import RankParameters, state_parameters
+from planner.costs.summed_gradients import as_stated, from_bf16, summed_bytes, summed_in
 from planner.layouts import GradDtype, Layouts, OptimizerKind, Precision
-
-
-def _from_bf16(layouts: Layouts, others: float, bf16: Any) -> Array:
-    return np.asarray(np.where(layouts.precision >= Precision.BF16, bf16, others))
 
 
 def parameter_bytes(layouts: Layouts) -> Array:
@@ -69,18 +66,12 @@ def rank_parameter_bytes(own: RankParameters, case: Case) -> RankParameters:
     )
 
 
-def _as_stated(dtype: Any, own: Any, fp32: float = 4.0, bf16: float = 2.0) -> Array:
-    """The framework's own bytes; at least `fp32` or at most `bf16` where the user states that number format."""
-    stated = np.where(dtype == GradDtype.FP32, np.maximum(own, fp32), np.minimum(own, bf16))
-    return np.asarray(np.where(dtype == GradDtype.FRAMEWORK, own, stated))
-
-
 def gradient_bytes(case: Case) -> Array:
     """Bytes of the gradient that adds up micro-batches in mixed precision: the user's format, else the framework's.
 
     A framework may keep the pass's own gradient beside an fp32 sum (`kept_pass_gradient_bytes`).
     """
-    return _summed_bytes(case) + kept_pass_bytes(case)
+    return summed_bytes(case) + kept_pass_bytes(case)
 
 
 def kept_pass_bytes(case: Case) -> Array:
@@ -89,17 +80,7 @@ def kept_pass_bytes(case: Case) -> Array:
     if kept == 0:
         return np.zeros(1)
     whole = (layouts.zero < 2) & ~layouts.offload_optimizer & (layouts.precision >= Precision.BF16)
-    return np.asarray(np.where(whole & (_summed_bytes(case) >= 4.0), kept, 0.0))
-
-
-def _summed_in(layouts: Layouts) -> Any:
-    """The number format that gradients add up in: the weights' own where these are in bf16, else as the user states."""
-    return np.where(layouts.all_in_bf16, GradDtype.BF16, layouts.grad_dtype)
-
-
-def _summed_bytes(case: Case) -> Array:
-    own = _from_bf16(case.layouts, case.framework.gradient_bytes, case.framework.bf16_gradient_bytes)
-    return _as_stated(_summed_in(case.layouts), own)
+    return np.asarray(np.where(whole & (summed_bytes(case) >= 4.0), kept, 0.0))
 
 
 def gradients_on_host(case: Case) -> Array:
@@ -107,7 +88,7 @@ def gradients_on_host(case: Case) -> Array:
     layouts, framework = case.layouts, case.framework
     if not np.any(layouts.offload_optimizer):
         return np.zeros(1)
-    wide = (_summed_bytes(case) >= 4.0) | (layouts.precision <= Precision.TF32)
+    wide = (summed_bytes(case) >= 4.0) | (layouts.precision <= Precision.TF32)
     least = np.where(wide, framework.host_fp32_gradients_zero, framework.host_gradients_zero)
     return np.asarray(np.where(layouts.zero >= least, layouts.host_share, 0.0))
 
@@ -117,11 +98,11 @@ def reduced_bytes(case: Case) -> Any:
     layouts = case.layouts
     f = case.framework
     of_bf16 = np.where(case.by_layer, f.bf16_scattered_bytes, f.bf16_grad_reduce_bytes)
-    own = _from_bf16(layouts, f.grad_reduce_bytes, of_bf16)
+    own = from_bf16(layouts, f.grad_reduce_bytes, of_bf16)
     if not f.reduces_by_policy:
         own = np.where(layouts.all_in_bf16, np.minimum(own, 2.0), own)
     stated = np.where(layouts.grad_reduce_dtype == GradDtype.FRAMEWORK, layouts.grad_dtype, layouts.grad_reduce_dtype)
-    mixed = _as_stated(stated, own)
+    mixed = as_stated(stated, own)
     return np.where(case.layouts.precision <= Precision.TF32, 4.0, mixed)
 
 
@@ -164,7 +145,7 @@ def cast_bytes(own: RankParameters, case: Case) -> Array:
     layouts, framework = case.layouts, case.framework
     if framework.update_bytes == 0:
         return np.zeros(1)
-    cast = (layouts.precision > Precision.TF32) & (_summed_bytes(case) < 4.0) & ~layouts.all_in_bf16
+    cast = (layouts.precision > Precision.TF32) & (summed_bytes(case) < 4.0) & ~layouts.all_in_bf16
     at_most = np.where(layouts.zero == 3, framework.update_parameters or np.inf, np.inf)
     return np.asarray(np.minimum(state_parameters(own, layouts, 1), at_most) * cast * framework.update_bytes)
 
@@ -190,8 +171,8 @@ def accumulated_bytes(case: Case) -> Array:
     gradients are cast where they add up in more bits (PyTorch, _fsdp_param.py, to_accumulated_grad_if_needed).
     """
     layouts, of_16_bits, of_bf16 = case.layouts, case.framework.accumulate_bytes, case.framework.bf16_accumulate_bytes
-    own, both = _from_bf16(layouts, of_16_bits, of_bf16), (of_16_bits, of_bf16)
-    moved = _as_stated(_summed_in(layouts), own, max(both), min(both))
+    own, both = from_bf16(layouts, of_16_bits, of_bf16), (of_16_bits, of_bf16)
+    moved = as_stated(summed_in(layouts), own, max(both), min(both))
     shards = np.where(layouts.zero >= 2, layouts.shards, 1)
     later = 1.0 - 1.0 / layouts.micro_batches
     sharded = np.asarray(moved / shards * later)
