@@ -1,20 +1,17 @@
 """What tensor parallelism in two and three dimensions sends beside one: python benchmarks/tensor_dimensions.py
 
-Elements that a rank sends per layer, forward and backward, over tokens x hidden. One dimension: Megatron's with
-sequence parallelism, eight gathers or reductions of the hidden state. Two: SUMMA (Van de Geijn and Watts 1997;
-Optimus, Xu et al. 2021, arXiv 2104.05343): of each of three products of a pass a rank of a q x q mesh gets the q - 1
-other parts of its row's and its column's operand. Two and a half: d such meshes with a part of the tokens each, which
-sum weights' gradients (Tesseract, Wang et al. 2021, arXiv 2105.14500). Three: on a cube of l ranks a side both
-operands are gathered along one side each and the result reduced along the third (Agarwal et al. 1995; Bian et al.
-2021, arXiv 2105.14450). The formulas are recalled; Optimus' own, 28 + 48 h / (b s) over sqrt(p) with what its
-recomputation repeats, is the same but for its trees of broadcasts.
+Elements that a rank sends per layer, forward and backward, over tokens x hidden, of products alone. One dimension:
+Megatron's with sequence parallelism, eight gathers or reductions of the hidden state, gathered inputs kept. Two, two
+and a half, three: `planner.costs.network.tensor_mesh`, which has the sources; three with gathered operands kept, and
+with them gathered again.
 """
 
+from planner.costs.network.tensor_mesh import ProductOnMesh, on_cube, on_square_meshes
 from planner.models import Transformer, load_model
 
 MODELS = ("llama3-8b", "llama3-70b", "llama3.1-405b")
 TOKENS = (8192, 32768)
-ONE, TWO, DEEP, CUBE = (4, 8, 16, 64), ((4, 1), (16, 1), (64, 1)), ((8, 2), (32, 2), (64, 4)), (8, 64)
+ONE, TWO, DEEP, CUBE = (4, 8, 16, 64), (2, 4, 8), ((2, 2), (4, 2), (4, 4)), (2, 4)
 
 
 def products(model: Transformer) -> list[tuple[int, int]]:
@@ -25,37 +22,26 @@ def products(model: Transformer) -> list[tuple[int, int]]:
     return [(model.hidden, into), (heads, model.hidden), (model.hidden, inner), (model.ffn, model.hidden)]
 
 
-def one(p: int) -> float:
-    """Of tokens x hidden."""
-    return 8 * (p - 1) / p
-
-
-def two(model: Transformer, tokens: int, p: int, d: int) -> float:
-    """The same on d meshes."""
-    q = round((p / d) ** 0.5)
-    each = [3 * (q - 1) / q * (tokens * k / (d * q) + k * n / q) + 2 * (d - 1) / d * k * n / q**2
-            for k, n in products(model)]  # fmt: skip
-    return sum(each) / (tokens * model.hidden)
-
-
-def three(model: Transformer, tokens: int, p: int) -> float:
-    """The same on a cube."""
-    side = round(p ** (1 / 3))
-    sent = sum(tokens * k + k * n + tokens * n for k, n in products(model))
-    return 3 * (side - 1) / side**3 * sent / (tokens * model.hidden)
+def sent(each: list[ProductOnMesh]) -> float:
+    """Of a layer's products."""
+    return sum(float(product.forward + product.backward) for product in each)
 
 
 def main() -> None:
-    print("| model | tokens | one: ranks " + ", ".join(map(str, ONE)) + " | two: 4, 16, 64 | two and a half: 8, 32, 64 "
-          "| three: 8, 64 |\n| --- | --- | --- | --- | --- | --- |")  # fmt: skip
+    print("| model | tokens | one dimension: 4, 8, 16, 64 ranks | two: 4, 16, 64 | two and a half: 8, 32, 64 "
+          "| three: 8, 64 | three, gathered again: 8, 64 |\n| --- | --- | --- | --- | --- | --- | --- |")  # fmt: skip
     for name in MODELS:
         model = load_model(name)
-        for tokens in TOKENS:
+        for m in TOKENS:
+            every = products(model)
             cells = [
-                [one(p) for p in ONE], [two(model, tokens, *mesh) for mesh in TWO],
-                [two(model, tokens, *mesh) for mesh in DEEP], [three(model, tokens, p) for p in CUBE],
-            ]  # fmt: skip
-            print(f"| {name} | {tokens:,} | " + " | ".join(", ".join(f"{x:.1f}" for x in c) for c in cells) + " |")
+                [8 * (p - 1) / p * m * model.hidden for p in ONE],
+                [sent([on_square_meshes(m, k, n, q) for k, n in every]) for q in TWO],
+                [sent([on_square_meshes(m, k, n, q, d) for k, n in every]) for q, d in DEEP],
+                *([sent([on_cube(m, k, n, q, again) for k, n in every]) for q in CUBE] for again in (False, True)),
+            ]
+            rows = (", ".join(f"{x / m / model.hidden:.1f}" for x in c) for c in cells)
+            print(f"| {name} | {m:,} | {' | '.join(rows)} |")
 
 
 if __name__ == "__main__":
