@@ -72,7 +72,8 @@ class Layouts:
     cuda_graphs: the host launches a layer's pass at once, where the layer is not recomputed whole (`graphed`).
     offload_fraction: of the optimizer's state, where offload_optimizer keeps it in host memory; the host updates it.
     offload_parameters: where ZeRO 3 shards parameters, a rank's shard waits in host memory for every gather.
-    offload_layers: of each virtual stage the first ones, whose activations wait in host memory for their backward pass.
+    offload_layers: of each virtual stage the first ones behind recompute_layers, whose activations wait in host memory
+    for their backward pass.
     offload_modules: what waits there of every layer but a virtual stage's last (`planner.choices.offload`).
     zero: 0 replicated, 1 optimizer state, 2 gradients too, 3 parameters too. dp_replicate: copies of what ZeRO shards:
     1 spreads a state over all dp * cp ranks, n over dp * cp / n neighbours each (hybrid sharding: PyTorch's HSDP,

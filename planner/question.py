@@ -24,7 +24,7 @@ from planner.models import Transformer, load_model, with_seq_len
 from planner.schedules import get_schedule, usual_schedule
 from planner.search import Fixed, attention_kernels, default_attention, default_precision
 from planner.search.exclusion import without
-from planner.search.request import Request
+from planner.search.request import MIXED, Request
 from planner.setup import Setup
 
 if TYPE_CHECKING:
@@ -238,6 +238,7 @@ def careful(
         if fixed.pipelined or any(CHOICES[name].pipelined for name in fixed.settled):
             has.pop("pp", None)  # a schedule or virtual stages mean a pipeline
         fixed = replace(fixed, **{name: values for name, values in has.items() if values})
+        fixed = fixed.without(*MIXED) if any(fixed.offload_layers or ()) else fixed
     if isinstance(exclude, str):
         raise InputError(f"exclude is {shown(exclude)}; allowed: several in a list, such as ['tp=8', 'schedule=zb-*']")
     for text in listed("exclude", exclude or ()):

@@ -78,8 +78,9 @@ CHOICES: Mapping[str, Choice] = {choice.name: choice for choice in (
            "which updates it.", "share", settled=False, shared=True, of_layer=False, least=0, most=1),
     Choice("offload_parameters", bool, False, "With ZeRO 3: each rank's parameters wait in host memory for every "
            "gather.", "offloaded parameters", tie=19, axis=5, tried=(False,), risks=2),
-    Choice("offload_layers", int, 0, "Layers of each virtual stage, its first ones, whose activations wait in host "
-           "memory.", "offloaded", tie=18, axis=5, tried=(0,), least=0, of_layer=False, risks=2),
+    Choice("offload_layers", int, 0, "Layers of each virtual stage, the first behind recompute_layers, whose "
+           "activations wait in host memory.", "offloaded", tie=18, axis=5, tried=(0,), least=0, of_layer=False,
+           risks=2),
     Choice("offload_modules", str, 0, "Modules of each layer whose inputs wait in host memory, as Megatron-Core names "
            "them: core_attn+attn_proj, expert_fc1.", "offloaded modules", settled=False, shared=True, of_layer=False,
            codec=Codec(read_modules, modules_text, ALLOWED_MODULES)),

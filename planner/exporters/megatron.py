@@ -25,6 +25,7 @@ from planner.exporters.target import OPTIMIZERS, Target, allowed, launch_shape, 
 from planner.layouts import Dispatcher
 from planner.models import Transformer
 from planner.search import Fixed, default_attention
+from planner.search.request import MIXED
 from planner.setup import Setup
 
 SCRIPT = Path(__file__).with_name("megatron.sh")
@@ -40,7 +41,7 @@ class OnMegatronCore(Target):
     family = "megatron"
     optimizers = OPTIMIZERS
     moves_modules = True
-    runs = Fixed(schedule=SCHEDULES, never=NEVER)
+    runs = Fixed(schedule=SCHEDULES, never=(*NEVER, *MIXED))
 
     def only(self, fixed: Fixed) -> Fixed:
         """1F1B and its interleaved form; ZeRO 2 and 3, which are Megatron-FSDP's, only where they are asked for."""

@@ -12,7 +12,7 @@ from planner.layouts import Layouts, Recompute, Split
 from planner.schedules import SCHEDULES
 from planner.search.compare import with_schedule
 from planner.search.pick import first_of_each, kinds
-from planner.search.request import Request
+from planner.search.request import Broken, Fixed, Request
 from planner.search.space import allows, by_cost, fillable
 from planner.setup import Setup
 from planner.step.estimate import Estimate, estimate, least_step_s, totals
@@ -122,7 +122,7 @@ def try_some_layers(
     limit = float(result.step_time_s[order[0]]) * (1.0 + slower) if len(full) else 0.0
     out: list[Estimate] = []
     if len(full) and setup.framework.block_recompute and fixed.recompute_layers is None and fixed.recompute != (FULL,):
-        out += _faster(setup, _fewest(setup, result.layouts.take(full)), limit)
+        out += _faster(setup, _fewest(setup, result.layouts.take(full), never=fixed.never), limit)
     kept = Recompute.NONE in (fixed.recompute or (Recompute.NONE,)) and fixed.offload_layers is None
     if len(alone) and fixed.offload and setup.framework.offloads_layers and kept:
         whole = replace(result.layouts.take(alone), recompute=np.full(len(alone), Recompute.NONE))
@@ -144,18 +144,22 @@ def _faster(setup: Setup, found: tuple[Layouts, Array] | None, limit_s: float) -
     return [timed.take(faster)] if len(faster) else []
 
 
-def _fewest(setup: Setup, layouts: Layouts, choice: str = "recompute_layers") -> tuple[Layouts, Array] | None:
+def _fewest(
+    setup: Setup, layouts: Layouts, choice: str = "recompute_layers", never: Broken = ()
+) -> tuple[Layouts, Array] | None:
     """The smallest number of layers with which each layout fits, and the closed form's seconds of its step.
 
-    choice: the choice that counts layers. Layouts that don't fit with fewer than all layers are left out. None if none
-    is left.
+    choice: the choice that counts layers. never: as of `Fixed`. Layouts that don't fit with fewer than all layers are
+    left out. None if none is left.
     """
     most = -(-int(setup.model.num_layers) // (layouts.pp * layouts.virtual_stages))
     source_row = np.repeat(np.arange(len(layouts)), most - 1)
     layers = np.concatenate([np.arange(1, n) for n in most]).astype(np.int64)
     changes: dict[str, Any] = {choice: layers}
     table = replace(layouts.take(source_row), **changes)
-    legal_rows = np.flatnonzero(legal(setup.model, setup.cluster, table)) if len(source_row) else source_row
+    if not len(source_row):
+        return None
+    legal_rows = np.flatnonzero(legal(setup.model, setup.cluster, table) & allows(Fixed(never=never), table))
     if not len(legal_rows):
         return None
     sums = totals(setup, table.take(legal_rows))

@@ -93,14 +93,14 @@ def _rule(model: Transformer, cluster: Cluster, request: Request, settled: dict[
         **columns, global_batch=request.global_batch, attention=request.attention, precision=request.precision,
         **dict(request.fixed.shared),
     )  # fmt: skip
+    for text, broken in request.fixed.never:
+        if np.all(broken(layouts)):
+            return text
     for rule in rules(model, cluster, layouts):
         # Rules of a schedule begin with its name, and count where it was asked for.
         own = rule.text.split(" ", 1)[0] in layouts.schedule_names and "schedule" not in settled
         if np.all(rule.broken) and not own:
             return rule.text
-    for text, broken in request.fixed.never:
-        if np.all(broken(layouts)):
-            return text
     if "cp" in settled and min(settled["cp"]) > model.seq_len // LEAST_TOKENS:
         return f"ranks with less than {LEAST_TOKENS} tokens of the {model.seq_len} of a sequence are not searched"
     if "zero" in settled and not request.fixed.offload and np.all(layouts.dp * layouts.cp == 1):

@@ -62,7 +62,7 @@ def _neighbours(model: Transformer, framework: Framework, row: dict[str, Any], a
             tried = [value for value in choice.tried if value is not Recompute.FINE or framework.fine_recompute]
             all_layers = {"recompute_layers": 0} if choice.name == "recompute" else {}
             out += [{choice.name: choice.plain(value)} | all_layers for value in tried]
-    if row["recompute"] == "full" and framework.block_recompute:
+    if row["recompute"] == "full" and framework.block_recompute and not row["offload_layers"]:
         most = int(model.num_layers) // (row["pp"] * row["virtual_stages"])
         out += [{"recompute_layers": n} for n in {most // 4, most // 2, 3 * most // 4} if n]
     stages = stages_of_zero(row["pp"], get_schedule(row["schedule"]), framework.zero2_by_layer)

@@ -16,6 +16,11 @@ from planner.layouts import Attention, Precision, Split, choice
 
 Value = TypeVar("Value", bound=int)
 Broken = tuple[tuple[str, Callable[[Any], Any]], ...]
+MIXED: Broken = (
+    ("no framework here offloads some layers and recomputes others (--any-framework searches it, without an export)",
+     lambda x: (x.offload_layers > 0) & (x.recompute_layers > 0)),
+)  # fmt: skip
+"""Whole layers of both kinds, which Megatron-LM refuses (transformer_config.py): no search recommends it unasked."""
 LEAST_TOKENS = 256  # a context-parallel rank with fewer tokens of a sequence is never worth listing
 
 

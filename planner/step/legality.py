@@ -244,13 +244,13 @@ def _numeric_rules(model: Transformer, cluster: Cluster, x: Layouts) -> Table:
             | ((x.layer_split == Split.ENDS) & several_heads))),
         ("recompute_layers must not exceed layers / (pp * virtual_stages)",
          x.recompute_layers > np.where((x.layer_split == Split.EVEN) & ~is_given(x), chunk_layers, model.num_layers)),
-        ("offload_layers must be fewer than a virtual stage's layers: its last one's activations are needed at once",
-         x.offload_layers >= chunk_layers),
+        ("offload_layers must be fewer than a virtual stage's layers, with recompute_layers too: its last one's "
+         "activations are needed at once",
+         (x.offload_layers > 0) & (x.recompute_layers + x.offload_layers >= chunk_layers)),
         ("offload_parameters needs zero 3: other stages keep parameters whole on every GPU",
          x.offload_parameters & (x.zero != 3)),
-        ("offload_layers excludes a split backward, sequence slices and recompute_layers",
-         (x.offload_layers > 0)
-         & (trait(x, "splits_backward") | (x.sequence_slices > 1) | (x.recompute_layers > 0))),
+        ("offload_layers excludes a split backward and sequence slices",
+         (x.offload_layers > 0) & (trait(x, "splits_backward") | (x.sequence_slices > 1))),
         ("offload_modules excludes offload_layers, recompute full, a split backward and sequence slices",
          (x.offload_modules > 0) & ((x.offload_layers > 0) | (x.recompute == Recompute.FULL)
                                     | trait(x, "splits_backward") | (x.sequence_slices > 1))),

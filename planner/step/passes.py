@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.arrays import Array
-from planner.costs.memory.chosen_layers import layers_not_recomputed, offloaded_layers
+from planner.costs.memory.chosen_layers import first_layers, layers_not_recomputed, offloaded_layers
 from planner.schedules import Loads
 from planner.step.pipelines import between_share, by_chunk
 from planner.step.splits import Share
@@ -72,15 +72,19 @@ def _with_offload(
 ) -> tuple[Array, Array]:
     """The passes that wait for layers' activations on their way to the host, or back.
 
-    Activations leave layer by layer, from the end of a stage's first layer to the end of its forward pass. They come
-    back from the start of the backward pass on, before the stage's first layer goes backward; a layer's come when
-    another layer's room is free. The two bounds here are the pass and the transfers (tested layer by layer).
+    Activations leave layer by layer, from the end of the first layer that is moved to the end of the forward pass. They
+    come back from the start of the backward pass on, before that layer goes backward; a layer's come when another
+    layer's room is free. Layers that are recomputed lie before it. The two bounds here are the pass and the transfers
+    (tested layer by layer).
     """
-    layer, ends = costs.layer, costs.ends
-    moved = offloaded_layers(costs.case.layouts, share.layers, stages)
+    layer, ends, layouts = costs.layer, costs.ends, costs.case.layouts
+    moved = offloaded_layers(layouts, share.layers, stages)
+    repeated = first_layers(layouts.recompute_layers, share.layers, stages)
+    once = costs.layer_not_recomputed or layer
     collectives = share.first * _ends_collectives_s(costs)
-    before = stages * layer.forward_s + (stages - share.first) * costs.send_s + collectives
+    before = (stages + repeated) * layer.forward_s + (stages - share.first) * costs.send_s + collectives
     before = before + share.first * ends.embedding_forward_s
-    after = stages * layer.backward_s + collectives + share.first * ends.embedding_backward_s
+    after = stages * once.backward_s + repeated * layer.backward_s + collectives
+    after = after + share.first * ends.embedding_backward_s
     out, back = (np.where(moved > 0, x + moved * offload_layer_s, 0.0) for x in (before, after))
     return np.maximum(forward_s, out), np.maximum(backward_s, back)

@@ -142,7 +142,7 @@ def make_stages(
     """The whole model as stages of so many layers each.
 
     recompute_layers: the first ones of each stage that are recomputed as the setting says, the others not; 0 all.
-    offload_layers: the first ones of each stage, but for its last, whose activations wait in host memory.
+    offload_layers: the first ones behind those, but for a stage's last, whose activations wait in host memory.
     shared_ends: the tables are all pipeline ranks'. offload_modules: those of each layer but a stage's last that do.
     output_width: of a tower, which ends in a norm and a product, not in a loss.
 
@@ -164,6 +164,7 @@ def make_stages(
     out = []
     for n, layers in zip(layers_per_stage, stages, strict=True):
         first = int(isinstance(layers[0], Embedding)) if layers else 0
-        number = max(n - 1, 0) if offload_modules else min(offload_layers, max(n - 1, 0))
-        out.append(Stage(tuple(layers), tuple(reversed(range(first, first + number))), offload_modules))
+        start, number = (0, n) if offload_modules else (recompute_layers, offload_layers)
+        moved = range(first + start, first + min(start + number, n - 1))
+        out.append(Stage(tuple(layers), tuple(reversed(moved)), offload_modules))
     return out

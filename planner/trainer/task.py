@@ -31,9 +31,9 @@ class Task:
     dtype: of the layers' arithmetic; 16-bit ones keep parameters, gradients and optimizer state in 32 bits, and scale
     the loss. layer_at_a_time: of the schedule; sharded parameters are then gathered once for micro-batches in a row.
     offload_fraction: of the optimizer's state, kept and updated in host memory. offload_parameters: sharded ones wait
-    there too, beside all of the state. offload_layers: of each stage, its first ones but for its last, whose
-    activations wait there; offload_modules: of all but its last, the modules whose own do. output_width: of a tower
-    (`planner.trainer.towers`), which has no loss.
+    there too, beside all of the state. offload_layers: of each stage, the first ones behind `recompute_layers`, but for
+    its last, whose activations wait there; offload_modules: of all but its last, the modules whose own do.
+    output_width: of a tower (`planner.trainer.towers`), which has no loss.
     """
 
     model: Transformer

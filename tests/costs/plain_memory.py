@@ -11,10 +11,10 @@ from typing import Any
 from planner.choices.enumerations import GradDtype, MainDtype, OptimizerKind, Precision, Recompute
 
 
-def of_first(number: int, layers: int, stages: int, but_last: int = 0) -> int:
-    """Layers among the first `number` of every stage, the stages listed; a stage's last ones left out."""
+def of_first(number: int, layers: int, stages: int, but_last: int = 0, behind: int = 0) -> int:
+    """Layers among the first `number` of every stage `behind` others, the stages listed; its last ones left out."""
     held = [layers // stages + (i < layers % stages) for i in range(stages)]
-    return sum(min(number, max(n - but_last, 0)) for n in held)
+    return sum(min(number, max(n - behind - but_last, 0)) for n in held)
 
 
 class Remembered:
@@ -99,7 +99,7 @@ class Remembered:
             "keys_values": 2 * self.tokens * keys * e if x.sequence_slices > 1 else 0.0,
             "weight_grad_share": self.held_for_weights() / a.saved[0],
             "whole": self.layer(a.plain, Recompute.NONE)[0] - kept if some else 0.0, "again": again if some else 0.0,
-            "moved": min(a.moved, kept) if x.offload_modules else kept,
+            "moved": min(a.moved, kept) if x.offload_modules else self.layer(a.plain, 0)[0] if some else kept,
         }  # fmt: skip
 
     def held_for_weights(self) -> float:
@@ -120,7 +120,7 @@ class Remembered:
         slack = 1 + f.fragmentation
         alone = at.layers - of_first(x.recompute_layers, at.layers, x.virtual_stages) if x.recompute_layers else 0
         number = at.layers if x.offload_modules else x.offload_layers  # modules are moved of all but the last
-        moved = of_first(number, at.layers, x.virtual_stages, 1)
+        moved = of_first(number, at.layers, x.virtual_stages, 1, behind=x.recompute_layers)
         freed = held["layer"] * at.layers - held["moved"] * moved + held["whole"] * alone + at.first * held["embedding"]
         gradient = 4.0
         if not self.fp32:

@@ -68,7 +68,7 @@ def stage_rules(model, x, given) -> dict[str, bool]:
                  or (x.layer_split == Split.ENDS and heads > 1)),
         "recompute_layers must not exceed": x.recompute_layers
         > (each if x.layer_split == Split.EVEN and not given else layers),
-        "offload_layers must be fewer": x.offload_layers >= each,
+        "offload_layers must be fewer": x.offload_layers > 0 and each - x.recompute_layers - x.offload_layers < 1,
     }  # fmt: skip
     if given:
         of_stages, modules, at = given
@@ -132,7 +132,7 @@ def broken_rules(model, cluster, x, given) -> dict[str, bool]:
         "recompute_layers needs recompute": x.recompute_layers > 0 and x.recompute != Recompute.FULL,
         "offload_parameters needs": x.offload_parameters and x.zero != 3,
         "offload_layers excludes": x.offload_layers > 0
-        and (schedule.splits_backward or x.sequence_slices > 1 or x.recompute_layers > 0),
+        and (schedule.splits_backward or x.sequence_slices > 1),
         "a split backward": schedule.splits_backward and x.recompute == Recompute.FULL,
         "the accelerator has no": Precision(x.precision).name.lower() not in cluster.accelerator.peak_flops,
         "muon updates": muon and (x.zero > 1 or x.offload_optimizer),

@@ -50,6 +50,7 @@ TASKS: dict[int, list[tuple[str, Pipeline, dict[str, Any]]]] = {
         ("v-half-vocab-2", Pipeline(p=2, m=4, v=2), {}),
         ("1f1b", Pipeline(p=1, m=2), {"dp": 2, "ep": 2, "model": MIXTURE}),
         ("1f1b", Pipeline(p=2, m=4), {"offload_layers": 2}),
+        ("1f1b", Pipeline(p=2, m=4), {"offload_layers": 2, "recompute": Recompute.FULL, "recompute_layers": 1}),
         ("1f1b", Pipeline(p=2, m=4), {"offload_modules": ("core_attn", "mlp_norm")}),
         ("1f1b", Pipeline(p=1, m=2), {"dp": 2, "ep": 2, "model": MIXTURE, "offload_layers": 3}),
         ("1f1b", Pipeline(p=2, m=4), {"model": DEEPSEEK, "recompute": Recompute.FULL}),

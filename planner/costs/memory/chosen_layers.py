@@ -27,13 +27,18 @@ def layers_not_recomputed(layouts: Layouts, layers: Any, stages: Any) -> Array:
 
 
 def offloaded_layers(layouts: Layouts, layers: Any, stages: Any) -> Array:
-    """Number of a rank's layers whose activations wait in host memory.
+    """Number of a rank's layers whose activations wait in host memory: the first ones behind `recompute_layers`.
 
     A virtual stage keeps the activations of its last layer, which are needed at once (as Megatron-LM's
     --cpu-offloading-num-layers does), and has room for one more layer's on their way. Modules are moved of every other
-    layer (Megatron-Core keeps the last group of each).
+    layer (Megatron-Core keeps the last group of each). Layers of both kinds side by side are KARMA's mix (Wahib et al.
+    2020, arXiv 2008.11421).
     """
     some: Any = layouts.offload_layers
     if layouts.offload_modules.any():
         some = np.where(layouts.offload_modules > 0, np.inf, some)
-    return first_layers(some, layers, stages, excluding_last=1) if some.any() else np.zeros(1)
+    if not some.any():
+        return np.zeros(1)
+    before = layouts.recompute_layers
+    upto, repeated = (first_layers(n, layers, stages, excluding_last=1) for n in (before + some, before))
+    return upto - repeated

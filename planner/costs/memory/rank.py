@@ -82,7 +82,7 @@ class Activations:
     weight_grad_share: bytes that a split backward keeps until the weight gradient, over `layer`.
     whole: bytes that a layer without recomputation keeps beyond `layer`. 0 where all layers are alike.
     again: the part of `working` that recomputation makes again. 0 where all layers are alike.
-    moved: bytes of `layer` that wait in host memory, of a layer that is offloaded.
+    moved: bytes that wait in host memory of a layer that is offloaded, which is one without recomputation if some are.
     """
 
     layer: Array
@@ -155,7 +155,7 @@ def activations(case: Case) -> Activations:
         weight_grad_share=weight_grad_share(case),
         whole=whole,
         again=repeated,
-        moved=moved_bytes(case, kept),
+        moved=moved_bytes(case, kept + whole),
     )
 
 

@@ -38,6 +38,8 @@ WAYS = [
     (DENSE, {"offload_layers": 7, "tp": 4}),
     (DENSE, {"offload_layers": 5, "recompute": Recompute.FULL}),
     (DENSE, {"offload_layers": 2, "recompute": Recompute.SELECTIVE, "dp": 2}),
+    (DENSE, {"offload_layers": 3, "recompute": Recompute.FULL, "recompute_layers": 2, "tp": 4}),
+    (SPARSE, {"offload_layers": 2, "recompute": Recompute.FULL, "recompute_layers": 5, "dp": 4, "ep": 4}),
     (SPARSE, {"dp": 4, "ep": 4, "expert_imbalance": 2.0, "capacity_factor": 1.5}),
     (SPARSE, {"offload_layers": 7, "dp": 4, "ep": 4}),
     (DENSE, {"offload_modules": read_modules("core_attn+attn_proj+mlp_norm"), "tp": 4}),
