@@ -251,11 +251,12 @@ def settled_room(memory_bytes: float, headroom_gib: float | None = None, max_mem
 
     Raises InputError if a figure is out of range.
     """
-    rooms = [memory_bytes]
+    rooms, size_gib = [memory_bytes], memory_bytes / GIB
     if headroom_gib is not None:
-        rooms.append(memory_bytes - GIB * real("headroom_gib", headroom_gib, least=0.0, most=0.99 * memory_bytes / GIB))
+        left = real("headroom_gib", headroom_gib, least=0.0, most=0.99 * size_gib, unit=" GiB")
+        rooms.append(memory_bytes - GIB * left)
     if max_memory_gib is not None:
-        rooms.append(GIB * real("max_memory_gib", max_memory_gib, least=0.001, most=memory_bytes / GIB))
+        rooms.append(GIB * real("max_memory_gib", max_memory_gib, least=0.001, most=size_gib, unit=" GiB"))
     return min(rooms)
 
 

@@ -92,7 +92,7 @@ def trust(
     case = ""
     if interval is not None:
         low, high = (format_seconds(x) for x in interval)
-        case = f"in 80 % of cases like this the step takes {low} to {high}; "
+        case = f"with a chance of 80 % the step takes {low} to {high}; "
     record = anchor_record(setup.anchor)
     return (
         f"{case}step time was off by {record['error_before']:.1%} on average on the {counted(record['runs'], 'run')} "

@@ -142,6 +142,8 @@ def _order(name: str, sizes: Mapping[str, int | None]) -> tuple[Schedule | None,
             if value not in (None, own[size]):
                 raise InputError(f"{size} is {value}; {name} has {own[size]}; leave it out")
         return None, pipe, order
+    if Path(name).suffix:
+        raise InputError(f"{name}: is no schedule's file; allowed: a path that ends in .csv, or a schedule's name")
     found, given = get_schedule(name), {size: value for size, value in sizes.items() if value is not None}
     steps = given.pop("steps", None)
     if steps is not None and not found.steady:

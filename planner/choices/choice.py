@@ -154,10 +154,10 @@ def whole(name: str, value: Any, *, least: int = 1, most: int = LARGEST) -> int:
     return int(value)
 
 
-def real(name: str, value: Any, *, least: float, most: float) -> float:
-    """A number in range. Raises InputError if the value is none; the message names the field."""
+def real(name: str, value: Any, *, least: float, most: float, unit: str = "") -> float:
+    """A number in range. Raises InputError if the value is none; the message names the field, and the range's unit."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise InputError(f"{name} is {shown(value)}; allowed: a number from {least:g} to {most:g}")
+        raise InputError(f"{name} is {shown(value)}; allowed: a number from {least:g} to {most:g}{unit}")
     return float(value)
 
 

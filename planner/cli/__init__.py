@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any
@@ -180,6 +181,8 @@ def _option_fault(error: Exception) -> str:
             return (
                 f"{option} is Megatron-LM's; allowed: planner estimate --megatron-args '...', or --tp, --pp, --vp, ..."
             )
+        near = _options_like(option.strip("-"), error)
+        return f"No such option: {option}{f' (perhaps: {near})' if near else ''}"
     names, found = getattr(getattr(error, "param", None), "opts", None), getattr(error.__cause__, "errors", None)
     if not names or found is None:
         return ""
@@ -188,6 +191,20 @@ def _option_fault(error: Exception) -> str:
              "value_error": "the path of a file or folder"}  # fmt: skip
     allowed = kinds.get(fault["type"]) or fault["msg"].removeprefix("Input should be ")
     return f"{_typed(names) or names[0]} is {shown(fault['input'])}; allowed: {allowed}"
+
+
+def _options_like(word: str, error: Any) -> str:
+    """Options of a command spelt nearly as a word, else those with the word in their names, else in their help."""
+    params = error.ctx.command.params if error.ctx and len(word) > 1 else []
+    names = {name.strip("-"): one for one in params for name in one.opts if name.startswith("--")}
+    said = "[- ]".join(map(re.escape, word.removesuffix("s").split("-")))
+    whole = re.compile(rf"\b{said}s?\b", re.IGNORECASE)
+    near = (
+        get_close_matches(word, names, cutoff=0.7)
+        or [name for name in names if whole.search(name)]
+        or [name for name, one in names.items() if whole.search(one.help or "")]
+    )
+    return ", ".join(f"--{name}" for name in near[:3])
 
 
 def _typed(names: Sequence[str]) -> str | None:

@@ -39,6 +39,7 @@ def command(
     from planner.api.frameworks import setup_under
     from planner.base.errors import InputError
     from planner.base.files import is_path
+    from planner.plan_file import is_plan
 
     asked = gpus or job or size.global_batch or size.batch_tokens
     file = (
@@ -53,6 +54,8 @@ def command(
         plans = compare_plans(Path(first), second, cluster=cluster, network=network, framework=profile)
         out.show(plans)
         return
+    if cluster is not None and is_plan(first):
+        raise InputError(f"{first}: is a plan, beside --cluster {cluster}; allowed: two plans, or a model on a cluster")
     if cluster is None:
         missing = "a second plan is missing, or --cluster" if Path(first).is_file() else "--cluster is missing"
         raise InputError(f"{first}: {missing}; allowed: two plans, or a model on a cluster")

@@ -63,7 +63,7 @@ Gpus = Annotated[int, asks("--gpus", "GPUs to use.")]
 JobGpus = Annotated[int | None, asks("--gpus", "GPUs to use: they say dp.", min=1)]
 GlobalBatch = Annotated[
     int | None,
-    asks("--global-batch", "Sequences per optimizer step; else about 4M tokens, or what a whole training takes."),
+    asks("--global-batch", "Batch size per optimizer step, in sequences; else about 4M tokens, or what a whole training takes."),
 ]
 BatchTokens = Annotated[
     float | None,
@@ -76,7 +76,7 @@ BatchTokens = Annotated[
 MaxCost = Annotated[
     float | None,
     asks(
-        "--max-cost", "Most USD, such as 1.4M; needs a price.", metavar="<USD>",
+        "--max-cost", "Most dollars, such as 1.4M; needs a price.", metavar="<USD>",
         parser=lambda text: parsed("--max-cost", text, parse_count, "a number of USD, such as 20000 or 1.4M"),
     ),
 ]  # fmt: skip
@@ -102,7 +102,7 @@ FrameworkName = Annotated[
 SeqLen = Annotated[
     int | None,
     asks(
-        "--seq-len", "Tokens per sequence, instead of the model's, such as 4096, 128k or 1M.",
+        "--seq-len", "Sequence length in tokens, instead of the model's, such as 4096, 128k or 1M.",
         parser=partial(length, "--seq-len"), metavar="<tokens>",
     ),
 ]  # fmt: skip

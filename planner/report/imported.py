@@ -161,7 +161,7 @@ def _beside_prediction(record: Mapping[str, Any]) -> list[View]:
         cells = (f"{record[k]:.2f}" for k in ("memory_gib", "predicted_memory_gib"))
         table.add_row("peak GiB", *cells, f"{1 / (1 + record['memory_more']) - 1:+.1%}")
     low, high = (format_seconds(x) for x in record["interval_s"])
-    said = f"  in 80 % of cases like this the step takes {low} to {high}; predicted beside products most goes to "
+    said = f"  with a chance of 80 % the step takes {low} to {high}; predicted beside products most goes to "
     head = bold("Look at first")
     return [
         "", table, f"{said}{PARTS[record['largest_overhead']]}, {record['overhead_share']:.0%}", "", head,

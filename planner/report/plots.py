@@ -139,7 +139,7 @@ def draw_time(title: str, r: Record) -> Figure:
     if run["days"] is not None:
         days["failures and checkpoints"] = run["days"] - run["busy_s"] / DAY
         low, high = run["days_interval"] or (run["days"], run["days"])
-        title += f": {run['days']:,.3g} days, {low:,.3g} to {high:,.3g} in 80 % of cases like this"
+        title += f": {run['days']:,.3g} days, {low:,.3g} to {high:,.3g} with a chance of 80 %"
     panel = partial(bars, rows=largest_first(days), title="Where the days go", unit="days")
     return figure_of(title, panel, parts(layout)[1])
 

@@ -208,14 +208,14 @@ def counted_lines(found: Recommendation) -> list[str]:
 
 
 def reason_lines(found: Recommendation) -> list[str]:
-    """The nearest miss, what limits the best, and whether more memory would help."""
+    """The nearest miss where nothing fits, what limits the best, and whether more memory would help."""
     result = found.estimate
     lines: list[str] = []
     miss = found.nearest_miss
-    if miss is not None:
+    if miss is not None and not len(found.best):
         excess = float(result.memory_bytes[miss]) - result.usable_bytes
-        chance = float(result.fit_chance[miss])  # where others fit it says little: often the 95 % that were asked for
-        may = f"; it fits in {chance_text(chance)} of cases" if chance >= 0.01 and not len(found.best) else ""
+        chance = float(result.fit_chance[miss])
+        may = f"; it fits in {chance_text(chance)} of cases" if chance >= 0.01 else ""
         lines.append(f"Nearest miss, {format_bytes(excess)} over: {layout_text(result.layouts.row(miss))}{may}")
     if len(found.best):
         part, share = largest_part(result, int(found.best[0]))
@@ -263,7 +263,7 @@ def estimate_view(
     trust = closed_form_lines(result, i)
     if interval_s is not None:
         low, high = (format_seconds(x) for x in interval_s)
-        trust += [f"  in 80 % of cases like this the step takes {low} to {high}"]
+        trust += [f"  with a chance of 80 % the step takes {low} to {high}"]
         trust += [f"  {unlike}"] if unlike else []
     return stacked(head, line, *trust, "", time, "", memory, *closing_lines(assumed))
 

@@ -154,7 +154,7 @@ def _interval_lines(run: TrainingTime, factors: Factors) -> list[str]:
     if factors is None or not math.isfinite(float(run.wall_s[0])):
         return []
     wall, money = ([float(x[0]) * f for f in factors] for x in (run.wall_s, run.cost_usd))
-    text = f"  in 80 % of cases like this {format_span(*wall)}"
+    text = f"  with a chance of 80 %: {format_span(*wall)}"
     return [text + (f", {count_text(money[0])} to {count_text(money[1])} USD" if math.isfinite(money[0]) else "")]
 
 
@@ -280,12 +280,12 @@ def fewest_view(found: Fewest, tried: Sequence[Mapping[str, Any]], factors: Any)
     if limits:
         sure = "no number tried does" if found.surely is None else f"{found.surely:,} do"
         kept = f"{gpus_text(keeps)} stay{'s' * (keeps == 1)} within {limits} by the prediction; "
-        kept += f"in 90 % of cases like this {sure}; on {keeps:,}: {_layout(found.keeps)}"
+        kept += f"{sure} with a chance of 90 %; on {keeps:,}: {_layout(found.keeps)}"
         lines += [bold(found.missed or kept), least]
     took = found.keeps.days
     if factors is not None and math.isfinite(took):
         span = format_span(*(took * DAY * f for f in factors))
-        lines.append(f"on {gpus_text(keeps)} {format_seconds(took * DAY)}, in 80 % of cases like this {span}")
+        lines.append(f"on {gpus_text(keeps)} {format_seconds(took * DAY)}, {span} with a chance of 80 %")
     lines += ["", _table(tried, found.keeps.case.setup.model), ""]
     lines.append(
         "Tried: what divides a node, and whole nodes, 4, 5, 6 or 7 times a power of two of them: doubled until one is "

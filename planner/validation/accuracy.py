@@ -110,7 +110,7 @@ def accuracy_sentence(
     like = f"{unlike}; " if unlike else ""
     if interval_s is not None:
         low, high = (format_seconds(x) for x in interval_s)
-        like += f"in 80 % of cases like this the step takes {low} to {high}"
+        like += f"with a chance of 80 % the step takes {low} to {high}"
         if step_s is not None and not interval_s[0] <= step_s <= interval_s[1]:
             like += f", {'longer' if step_s < interval_s[0] else 'less'} than predicted, as like runs did"
         like += "; " if not len(known.error) else ": budget with these seconds. On "

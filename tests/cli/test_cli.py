@@ -120,6 +120,11 @@ def test_predictions_file_has_a_row_a_run(tmp_path, reference_runs):
 
 
 BAD = [
+    (["recommend", "gpt2", "h100", "8", "--global-bach", "4"], "--global-bach (perhaps: --global-batch) (planner"),
+    (["recommend", "gpt2", "h100", "8", "--batch-size", "4"], "--batch-size (perhaps: --global-batch) (planner"),
+    (["recommend", "gpt2", "h100", "8", "--dollars", "4"], "No such option: --dollars (planner"),
+    (["largest", "--days", "4"], "No such option: --days (perhaps: --months) (planner"),
+    (["recommend", "gpt2", "h100", "8", "--max-memory", "-1GiB"], "allowed: a number from 0.001 to 79.19 GiB"),
     (["recommend", "lama-13b", *ASK[2:]], "llama-13b"),
     ([*ASK[:3], "dgx-a100", *ASK[4:]], "dgx-a100-80gb"),
     ([*ASK[:5], "0", *ASK[6:]], "gpus is 0"),
@@ -164,6 +169,8 @@ def test_a_plan_in_place_of_a_model_is_named_as_one(tmp_path):
         done = planner("recommend", str(plan), *words)
         assert done.returncode == 2
         assert "plan.json: is a plan; allowed: a model (planner estimate, simulate," in done.stderr
+    done = planner("compare", str(plan), "--cluster", "h100", "--tp", "8")
+    assert "plan.json: is a plan, beside --cluster h100; allowed: two plans, or a model on" in done.stderr
 
 
 def test_commands_of_one_layout_take_a_plan(tmp_path):

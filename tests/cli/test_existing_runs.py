@@ -50,7 +50,7 @@ def test_the_best_is_as_recommend_has_it_with_its_chance_and_the_run_becomes_a_p
     done = planner("estimate", "--cluster", "dgx-a100-80gb", "--gpus", "64", "--megatron-args", off, "--save", "a.json",
                    cwd=tmp_path)  # fmt: skip
     said = " ".join(done.stdout.split())
-    for text in ("in 80 % of cases like this the step takes", "Assumed: 2,048 tokens per sequence", "GiB fits",
+    for text in ("with a chance of 80 % the step takes", "Assumed: 2,048 tokens per sequence", "GiB fits",
                  "It is counted with what this run has turned off: --overlap-grad-reduce"):  # fmt: skip
         assert text in said, text
     assert "etp" not in said

@@ -159,6 +159,7 @@ def test_schedules_are_compared_by_words_and_with_the_usual_batch():
 BAD = [
     (["schedule", "zb-h1", "--steps", "5"], "steps is 5, and zb-h1 is drained after each; allowed: without it"),
     (["schedule", "1f1"], "unknown schedule '1f1'; nearest: 1f1b, "),
+    (["schedule", "mine.json"], "mine.json: is no schedule's file; allowed: a path that ends in .csv, or "),
     (["schedule", "1f1"], "; allowed: 1f1b, 1f1b-v, 2bp, "),
     (["schedule", "--pp", "4"], "--pp is 4, but no schedule is named; allowed: planner schedule NAME, or without"),
     (["schedule", "interleaved", "--micro-batches", "7"], "divisible by pp; got pp 4, micro-batches 7"),

@@ -135,7 +135,7 @@ def test_the_first_line_promises_no_deadline():
     keeps, surely = record["fewest_that_keep"], record["fewest_that_keep_in_90_percent"]
     assert keeps < surely
     first = f"gpt2 on dgx-h100 {keeps} GPUs stay within 0.5 days by the prediction; "
-    first += f"in 90 % of cases like this {surely} do; "
+    first += f"{surely} do with a chance of 90 %; "
     fits, said = r"dp [\w ]+ \(fits in >99% of such cases\)", " ".join(repr(answer).split())
     least = f"the fewest GPUs on which a layout fits: 1, with {fits}"
     assert re.match(f"{first}on {keeps}: {fits} {least}", said), said

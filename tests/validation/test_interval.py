@@ -226,14 +226,14 @@ def test_the_sentence_says_what_the_held_out_errors_are():
     size = np.abs(np.exp(-known_errors("hopper", experts=False).error) - 1.0)
     text = accuracy_sentence("hopper", (6.0, 7.0))
     assert text.startswith(
-        "in 80 % of cases like this the step takes 6.00 s to 7.00 s: budget with these seconds. On 797 "
+        "with a chance of 80 % the step takes 6.00 s to 7.00 s: budget with these seconds. On 797 "
     )
     assert f"off by {100 * size.mean():.1f} % on average" in text
     assert "% in 80 % of them. The fits had not seen them; we have looked into them since. " in text
     assert "budget" not in accuracy_sentence("hopper")
     # Six runs leave none beyond either end of an interval of 80 %.
     few = accuracy_sentence("cdna2", (6.0, 7.0), unlike="nothing measured is like this")
-    assert few.startswith("nothing measured is like this; in 80 % of cases like this the step takes 6.00 s to 7.00 s; ")
+    assert few.startswith("nothing measured is like this; with a chance of 80 % the step takes 6.00 s to 7.00 s; ")
     assert "fewer than 10 measured runs on cdna2 GPUs are shipped: 8 of them, predicted" in few
 
 

@@ -77,7 +77,7 @@ function answer() {
       figure(
         "Step time",
         seconds(x.step_time_s),
-        x.interval_s ? `80 % of cases like this: ${intervalText(x)}` : "unverified on such GPUs",
+        x.interval_s ? `with a chance of 80 %: ${intervalText(x)}` : "unverified on such GPUs",
       ),
       figure(`Model FLOP utilisation${MFU_SHARE < 1 ? ", causal" : ""}`, mfu(x), MFU_SHARE === 1 ? "6N + 12LHQT per token, over peak" : MFU_WHOLE ? `${percent(x.mfu)} with whole attention` : "of what sliding windows compute"),
       figure("Throughput", `${digits4(x.tokens_per_s_per_gpu)}`, "tokens per second per GPU"),
