@@ -15,7 +15,7 @@ def command(
     out: o.Output,
     *,
     cluster: o.ClusterName = "dgx-h100",
-    months: Annotated[float, o.asks("--months", "The training must end within so many months, of 30.4 days each.")] = 3.0,
+    months: Annotated[float, o.asks("--months", "The training must end within so many months (30.4 days).")] = 3.0,
     gpus: Annotated[int | None, o.asks("--gpus", "Most GPUs; else as many as help.")] = None,
     power_mw: Annotated[float | None, o.asks("--power-mw", "Most MW, of the whole site.")] = None,
     max_cost: o.MaxCost = None,

@@ -63,7 +63,7 @@ Gpus = Annotated[int, asks("--gpus", "GPUs to use.")]
 JobGpus = Annotated[int | None, asks("--gpus", "GPUs to use: they say dp.", min=1)]
 GlobalBatch = Annotated[
     int | None,
-    asks("--global-batch", "Batch size per optimizer step, in sequences; else about 4M tokens, or what a whole training takes."),
+    asks("--global-batch", "Batch size per step, in sequences; else about 4M tokens, or what a whole training takes."),
 ]
 BatchTokens = Annotated[
     float | None,

@@ -76,7 +76,7 @@ def test_every_command_has_its_help_in_the_site(site):
     text = (site / "reference" / "commands" / "index.html").read_text(encoding="utf-8")
     for name in get_command(app).commands:
         assert f'id="planner-{name}"' in text
-    assert "Batch size per optimizer step" in text
+    assert "Batch size per step, in sequences" in text
 
 
 @pytest.mark.slow

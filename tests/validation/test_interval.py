@@ -225,9 +225,7 @@ def test_the_shipped_share_of_right_memory_predictions_is_todays():
 def test_the_sentence_says_what_the_held_out_errors_are():
     size = np.abs(np.exp(-known_errors("hopper", experts=False).error) - 1.0)
     text = accuracy_sentence("hopper", (6.0, 7.0))
-    assert text.startswith(
-        "with a chance of 80 % the step takes 6.00 s to 7.00 s: budget with these seconds. On 797 "
-    )
+    assert text.startswith("with a chance of 80 % the step takes 6.00 s to 7.00 s: budget with these seconds. On 797 ")
     assert f"off by {100 * size.mean():.1f} % on average" in text
     assert "% in 80 % of them. The fits had not seen them; we have looked into them since. " in text
     assert "budget" not in accuracy_sentence("hopper")
