@@ -298,7 +298,7 @@ def test_where_nothing_is_likely_enough_to_fit_the_answer_names_the_chance_with_
     assert none.to_dict()["fits_with"][0] == "--fit-chance 0.94"
     likelier = planner.recommend("llama3-8b", "rtx-4090-server", **ask, fit_chance=0.94)
     assert len(likelier) > 0
-    assert not re.search(r"Nearest miss.*it fits in", repr(likelier))
+    assert not re.search("Nearest miss", repr(likelier))
     assert len(planner.recommend("llama3-8b", "rtx-4090-server", **ask, fit_chance=0.95)) == 0
     # A limit of the user's own is not put aside.
     settled = planner.recommend("llama3-8b", "rtx-4090-server", **ask, max_memory_gib=12.0)

@@ -259,7 +259,7 @@ class StepBatch:
             return whole("global_batch", self.global_batch)
         if self.batch_tokens is None:
             usual = batch_or_usual(None, seq_len, ranks, unit)
-            told = "about the 4M tokens of LLaMA 2 and 3; --global-batch sets another"
+            told = "about the 4M tokens of LLaMA 2 and 3's pretraining; --global-batch sets another"
             note(f"no batch is given, so it is {counted(usual, 'sequence')} per step, {told}")
             return usual
         found = batch_of_tokens("--batch-tokens", self.batch_tokens, int(seq_len), ranks, unit)

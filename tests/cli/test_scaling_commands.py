@@ -120,9 +120,9 @@ def test_fewest_names_what_fits_and_what_keeps_a_deadline():
     assert done.stdout == planner(*FEWEST, "--deadline", "30").stdout
     assert done.returncode == 0, done.stderr
     for text in (
-        "GPUs stay within 30 days by the prediction; in 90 % of cases",
+        "GPUs stay within 30 days by the prediction; 24 do with a chance of 90 %",
         "the fewest GPUs on which a layout fits: ",
-        "in 80 % of cases",
+        "with a chance of 80 %",
         "nothing fits",
     ):
         assert text in done.stdout

@@ -29,7 +29,8 @@ def test_words_and_options_ask_the_same():
     assert positional.exit_code == spelled.exit_code == 0
     assert json.loads(positional.stdout)["best"] == json.loads(spelled.stdout)["best"]
     assert positional.stderr == (
-        "planner: no batch is given, so it is 4,096 sequences per step, about the 4M tokens of LLaMA 2 and 3; "
+        "planner: no batch is given, so it is 4,096 sequences per step, about the 4M tokens of LLaMA 2 "
+        "and 3's pretraining; "
         "--global-batch sets another\n"
     )
     assert spelled.stderr == ""
