@@ -98,11 +98,7 @@ class Alternatives:
         if not near or not len(found.best):
             return None
         other = near[-1]  # which most can share
-        whole = (found.estimate.step_time_s[found.fastest] / batch) * other
-        best = _searched(self.setup, request.sized(gpus, other), reach_s=float(whole))
-        if best is None:
-            return None
-        saved = 1.0 - float(best.estimate.step_time_s[best.fastest] / whole)
+        saved = self._saved_per_sequence(gpus, other)
         return {"global_batch": other, "saves_per_sequence": saved} if saved > EQUAL else None
 
     @cached_property
@@ -117,10 +113,15 @@ class Alternatives:
             return None
         near = round(request.global_batch / gpus) * gpus
         batch = near if abs(near - request.global_batch) <= NEAR * request.global_batch else request.global_batch
-        each = float(found.estimate.step_time_s[found.fastest]) / request.global_batch
-        best = _searched(self.setup, request.sized(gpus, batch), reach_s=each * batch)
-        saved = 0.0 if best is None else 1.0 - float(best.estimate.step_time_s[best.fastest]) / (each * batch)
+        saved = self._saved_per_sequence(gpus, batch)
         return {"gpus": gpus, "global_batch": batch, "saves_per_sequence": saved} if saved > EQUAL else None
+
+    def _saved_per_sequence(self, gpus: int, batch: int) -> float:
+        """Share of a sequence's time that so many GPUs save with another batch; 0 if they save none."""
+        found, request = self.found, self.found.request
+        whole = (found.estimate.step_time_s[found.fastest] / request.global_batch) * batch
+        best = _searched(self.setup, request.sized(gpus, batch), reach_s=float(whole))
+        return 0.0 if best is None else 1.0 - float(best.estimate.step_time_s[best.fastest] / whole)
 
     @cached_property
     def fewest_gpus(self) -> int | None:

@@ -16,6 +16,7 @@ from planner.base.files import read_text, write_text
 from planner.choices.choice import value_text
 from planner.choices.table import CHOICES
 from planner.exporters.target import OWN_FILE, family
+from planner.hardware.framework import of_allocator
 from planner.imports.run import ExistingRun
 from planner.imports.run_log import WARM, RunLog, log_formats, read_log
 from planner.imports.trace_kinds import kind_of_file
@@ -114,7 +115,7 @@ def beside(log: RunLog, run: ObservedRun, result: Estimate) -> dict[str, Any]:
     measured, predicted = log.step_time_s(gpus=gpus, batch=batch, seq_len=seq_len), float(result.step_time_s[0])
     low, high = interval_s(run.setup, result, 0)
     framework = run.setup.framework
-    outside = framework.reserved_bytes if "alloc" in framework.unstated.memory else 0.0
+    outside = framework.reserved_bytes if of_allocator(framework.unstated.memory) else 0.0
     held = float(result.memory_bytes[0]) - outside  # what its log counts: context and communicators lie outside
     memory = None if log.memory_bytes is None else log.memory_bytes / held - 1.0
     part, share = largest_part(result, 0)

@@ -15,6 +15,11 @@ UNPROBED = "none known; planner calibrate --probe measures it on a machine"
 EAGER = "Megatron-LM's passes over the logits, counted one by one"
 
 
+def of_allocator(memory: str) -> bool:
+    """Whether a peak so named (`Unstated.memory`) is of PyTorch's allocator, without context and communicators."""
+    return "alloc" in memory
+
+
 @dataclass(frozen=True, kw_only=True)
 class Unstated:
     """Choices that a framework's measured run is taken to have made where it doesn't say.

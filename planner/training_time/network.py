@@ -16,6 +16,7 @@ import numpy as np
 from planner.base.arrays import Array, Bools
 from planner.base.errors import InputError, LayoutError
 from planner.base.units import GBIT
+from planner.choices.table import CHOICES
 from planner.hardware import Cluster
 from planner.layouts import Layouts
 from planner.search.grids import Grid
@@ -44,9 +45,9 @@ STRATEGIES: Mapping[str, Mapping[str, Any]] = {
     "ZeRO 2": {"zero": (2,)},
     "ZeRO 3": {"zero": (3,)},
     "1F1B": {"schedule": ("1f1b",), "pipelined": True},
-    "layered accumulation": {"schedule": ("layered",), "zero": (0, 1, 2, 3)},
-    "modular pipeline": {"schedule": ("modular",), "zero": (0, 1, 2, 3)},
-    "breadth-first pipeline": {"schedule": ("breadth-first",), "pipelined": True, "zero": (0, 1, 2, 3)},
+    "layered accumulation": {"schedule": ("layered",), "zero": CHOICES["zero"].tried},
+    "modular pipeline": {"schedule": ("modular",), "zero": CHOICES["zero"].tried},
+    "breadth-first pipeline": {"schedule": ("breadth-first",), "pipelined": True, "zero": CHOICES["zero"].tried},
     "tensor ranks over nodes": {"tp": "over nodes"},
     "context ranks": {"cp": (2, 4, 8, 16)},
     "expert ranks": {"ep": (2, 4, 8, 16, 32, 64)},

@@ -16,7 +16,7 @@ from planner.base.errors import InputError
 from planner.base.files import is_path
 from planner.choices.table import CHOICES
 from planner.hardware import Cluster, Framework, load_cluster, load_framework
-from planner.hardware.framework import Unstated
+from planner.hardware.framework import Unstated, of_allocator
 from planner.layouts import Layouts, Recompute
 from planner.models import FAMILIES, Transformer, from_shape, load_model, model_names, stack, with_seq_len
 from planner.models.flops import forward_flops, step_flops
@@ -290,7 +290,7 @@ def _predict_group(
     usual = group.framework.unstated.memory
     whose = np.array([said(runs[r], "memory") or usual if runs[r]["peak_memory_gib"] else "device" for r in rows])
     seen = np.where(np.char.startswith(whose, "first-rank"), result.first_rank_bytes, result.memory_bytes)
-    seen = seen - np.where(np.char.find(whose, "alloc") >= 0, group.framework.reserved_bytes, 0.0)
+    seen = seen - np.where(list(map(of_allocator, whose)), group.framework.reserved_bytes, 0.0)
     for row, c in chosen.items():
         step[row], memory[row], reasons[row] = result.step_time_s[c], seen[c], ""
     np.logical_or.at(fits, rows, result.fits)
