@@ -31,7 +31,7 @@ from planner.training_time.sites import BUSY, LAYERS_A_SHARE, Sites, SitesCase, 
 BITS = (4, 8, 16, 32)
 UNMEASURED_SITES = "That is of one cluster: what sites exchange is derived, no measured run has such links."
 MEASURED_MIXED = (
-    "That is of machines that are alike; on 24 measured pipelines over V100 and T4 nodes step time was off by 19 % on "
+    "That is of machines that are alike; on 24 measured pipelines over V100 and T4 nodes step time was off by 21 % on "
     "average."
 )
 MOST_SITES = 1000

@@ -169,9 +169,12 @@ class Framework:
         "sum theirs.", whole=True, default=0.0, because="gate and up are one product, " + MEGATRON)
     copied_sequences: bool = yes("Sequence parallelism's gathers and scatters copy the whole activation of several "
         "sequences, for tokens are not its first dimension.", because="tokens are the first dimension, " + MEGATRON)
-    whole_sends: bool = yes(
-        "Every tensor rank sends the whole activation to the next stage, and not its part of it alone.",
-        because="each sends its part, " + MEGATRON)
+    whole_sends: float = figure(
+        0, 1, "Share of the hand-overs between stages in which every tensor rank sends all, and not its part alone: "
+        "0.5 of gradients, 1 of activations too.", default=0.0, because="each sends its part, " + MEGATRON)
+    sent_mask_bytes: float = figure(
+        0, 8, "Bytes per pair of tokens of an attention mask that every tensor rank sends with an activation, one for "
+        "all of its sequences.", default=0.0, because="each stage makes it, " + MEGATRON)
     send_turns: float = figure(1, 2, "Transfers of a hand-over between stages that pass one after another: 2 where a "
         "send blocks until it is received.", default=1.0, because="both ways at once, " + MEGATRON)
     network_startup_s: float = figure(0, 1e5, "Time over the link's latency of a transfer between nodes, or of a "

@@ -377,11 +377,12 @@ class Told:
     def sent(self) -> tuple[float, float]:
         """A micro-batch to the next stage, and the sum of a table that two stages hold."""
         x, size = self.x, self.tokens * self.m.hidden * self.e
-        if self.f.whole_sends:
-            one = self.hop(size / x.tp if x.sequence_parallel else size)
-        else:
-            again = 0.0 if x.sequence_parallel or x.pp == 1 else self.by["tensor"].gather(size)
-            one = self.hop(size / x.tp) + again
+        mask = self.f.sent_mask_bytes * self.m.seq_len * self.m.seq_len / 2  # in one of two directions
+        share = self.f.whole_sends
+        cut, uncut = size / x.tp, size / x.tp if x.sequence_parallel else size
+        one = self.hop((1 - share) * cut + share * uncut + mask)
+        if share < 1 and x.pp > 1 and not x.sequence_parallel:
+            one += self.by["tensor"].gather(size)
         tied = (self.m.tied or self.m.num_mtp_layers > 0) and x.pp > 1 and not x.train
         table = self.vocab / x.tp * self.m.hidden * self.format_bytes()[2]
         return self.f.send_turns * x.sequence_slices * one, 2 * self.hop(table / 2) if tied else 0.0

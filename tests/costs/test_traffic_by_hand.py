@@ -403,10 +403,14 @@ def test_a_gather_piece_by_piece_takes_the_host_s_time():
 
 
 def test_sends_that_block_wait_for_each_other():
-    """A hand-over of two transfers, the second after the first; and every tensor rank may send all of it."""
+    """A hand-over of two transfers, one after the other; every tensor rank may send all of it, or of gradients."""
     base = first(whole(tp=2, pp=2).send_s)
     assert first(whole(framework=replace(FRAMEWORK, send_turns=2.0), tp=2, pp=2).send_s) == pytest.approx(2 * base)
-    assert first(whole(framework=replace(FRAMEWORK, whole_sends=True), tp=2, pp=2).send_s) == pytest.approx(768 / 2 + 1)
+    assert first(whole(framework=replace(FRAMEWORK, whole_sends=1.0), tp=2, pp=2).send_s) == pytest.approx(768 / 2 + 1)
+    half = first(whole(framework=replace(FRAMEWORK, whole_sends=0.5), tp=2, pp=2).send_s)
+    assert half == pytest.approx(base + 768 / 4 / 2)
+    mask = first(whole(framework=replace(FRAMEWORK, sent_mask_bytes=2.0), tp=2, pp=2).send_s)
+    assert mask == pytest.approx(base + GPT.seq_len**2 / 2)  # 2 bytes over 2 bytes/s, one way of two
 
 
 def test_packing_gradients_passes_over_memory():

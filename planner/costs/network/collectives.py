@@ -159,16 +159,19 @@ def rank_send_s(cluster: Cluster, layouts: Layouts, size_bytes: Any) -> Array:
     return np.where(layouts.pp > 1, size_bytes / one.bandwidth_bytes_per_s + one.latency_s, 0.0)
 
 
-def send_s(cluster: Cluster, layouts: Layouts, size_bytes: Any, *, whole: bool = False) -> Array:
+def send_s(
+    cluster: Cluster, layouts: Layouts, size_bytes: Any, *, whole: float = 0.0, beside_bytes: float = 0.0
+) -> Array:
     """Seconds to pass one micro-batch's `size_bytes` (whole, not per tensor rank) to the next pipeline stage.
 
     Each tensor rank sends its part; without sequence parallelism the group gathers it again over the node's
-    links (the scatter/gather of Narayanan et al. 2021, section 4.1). whole: each sends all of it instead, unless
-    sequence parallelism leaves it only its part.
+    links (the scatter/gather of Narayanan et al. 2021, section 4.1). whole: the share of hand-overs in which each sends
+    all of it instead, unless sequence parallelism leaves it only its part. beside_bytes: what each sends besides.
     """
-    part = size_bytes / (np.where(layouts.sequence_parallel, layouts.tp, 1) if whole else layouts.tp)
+    own = size_bytes / layouts.tp
+    part = beside_bytes + own + whole * np.where(layouts.sequence_parallel, 0.0, size_bytes - own)
     transfer = rank_send_s(cluster, layouts, part)
-    if whole:
+    if whole == 1.0:
         return transfer
     gather = all_gather_s(groups(cluster, layouts, ("tensor",))["tensor"], size_bytes)
     return np.where((layouts.pp > 1) & ~layouts.sequence_parallel, transfer + gather, transfer)

@@ -262,11 +262,13 @@ def layer_traffic(case: Case) -> LayerTraffic:
 
 
 def micro_batch_send_s(case: Case) -> Array:
-    """Seconds in which one micro-batch's activations go to the next stage."""
+    """Seconds in which one micro-batch's activations go to the next stage, or their gradients back: a mean of both."""
     cluster = with_startup(case.cluster, case.framework.network_startup_s)
     hidden_bytes = case.pass_tokens * case.model.hidden * case.device.element_bytes
-    sent = send_s(cluster, case.layouts, hidden_bytes, whole=case.framework.whole_sends)
-    return np.asarray(case.framework.send_turns * case.layouts.sequence_slices * sent)
+    f = case.framework
+    mask = f.sent_mask_bytes / 2.0 * case.model.seq_len**2  # forward alone: half of it, as a mean of both ways
+    sent = send_s(cluster, case.layouts, hidden_bytes, whole=f.whole_sends, beside_bytes=mask)
+    return np.asarray(f.send_turns * case.layouts.sequence_slices * sent)
 
 
 def exposed_send_s(case: Case, sent_s: Array) -> Array:
