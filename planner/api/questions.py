@@ -84,12 +84,13 @@ def explain(
 def fastest(
     model: ModelLike, clusters: ClusterLike | Sequence[ClusterLike], *, max_gpus: int | None = None,
     max_cost: float | None = None, strategies: Sequence[str] = ("3d",), framework: str | None = None,
-    given: Given | None = None, paper: str | None = None, **choices: Any,
+    given: Given | None = None, paper: str | None = None, run: bool = False, **choices: Any,
 ) -> Answer:  # fmt: skip
     """The shortest time to train over GPUs, batch and layout, on one cluster or several side by side.
 
     strategies: data, data+tensor, data+pipeline, 3d, each with :schedule if you like. Other arguments as of `time`.
     paper: by a paper's own model of costs instead, such as "lamy-poirier-2021", whose strategies may be :improved.
+    run: also the layout that `recommend` names on the GPUs and batch of the shortest time.
 
     Raises:
         InputError, UnknownNameError, LayoutError: as `time`.
@@ -99,13 +100,15 @@ def fastest(
         raise InputError("clusters is empty; allowed: a cluster, or several")
     shape, profiles = shape_of(model), [profile_of(one) for one in several]
     if paper is not None:
-        if taken := [*choices, *(name for name, value in (("max_cost", max_cost), ("given", given)) if value)]:
+        settled = {"max_cost": max_cost, "given": given, "run": run}
+        if taken := [*choices, *(name for name, value in settled.items() if value)]:
             raise InputError(f"{taken[0]} is given, and settled by paper {paper}; leave one of them out")
         return fastest_by_paper(paper, shape, profiles, strategies, max_gpus)
     aim, ways = _aim(shape, choices), [strategy(text) for text in listed("strategies", strategies)]
     return training.fastest(
-        shape, profiles, aim, given or {}, ways, framework=framework, max_gpus=max_gpus, max_cost=max_cost, **choices
-    )
+        shape, profiles, aim, given or {}, ways, framework=framework, max_gpus=max_gpus, max_cost=max_cost, run=run,
+        **choices,
+    )  # fmt: skip
 
 
 def compare(

@@ -24,8 +24,9 @@ from planner.report.training import fewest_record, fewest_view, time_record, tim
 from planner.search import recommend
 from planner.search.request import Request
 from planner.setup import Setup
+from planner.step.estimate import Estimate
 from planner.training_time.assumptions import assume
-from planner.training_time.fastest import Fastest, plan_fastest
+from planner.training_time.fastest import Fastest, advised, plan_fastest
 from planner.training_time.fewest import fewest
 from planner.training_time.goal import Goal
 from planner.training_time.joint import Strategy
@@ -126,43 +127,45 @@ def explain(setup: Setup, goal: Goal, given: Given, *, gpus: int, batch: int, **
 def fastest(
     model: Any, clusters: Sequence[Cluster], goal: Goal, given: Given, strategies: Sequence[Strategy], *,
     framework: str | None = None, max_gpus: int | None = None, max_cost: float | None = None,
-    nics_per_node: int | None = None, **choices: Any,
+    nics_per_node: int | None = None, run: bool = False, **choices: Any,
 ) -> Answer:  # fmt: skip
     """The shortest wall time over GPUs, batch and layout, on every cluster and by every strategy, side by side.
 
-    choices: what the search may choose from, as of `planner.recommend`.
+    run: also what `planner recommend` names to run there. choices: what the search may choose from, as of it.
 
     Raises as `training_time`; LayoutError only if the only cluster and strategy has no layout.
     """
-    done: list[tuple[TrainingCase, str, Fastest | str]] = []
+    done: list[tuple[TrainingCase, str, Fastest | str, Estimate | None]] = []
     for cluster in clusters:
         setup = setup_under(model, cluster, framework, nics_per_node=nics_per_node)
         for strategy in strategies:
             # A strategy's schedule is the user's word, whether the framework runs it or not.
             schedule = choices.get("schedule") or strategy.settles.get("schedule")
             case, request = _case(setup, goal, given, **(choices | {"schedule": schedule}))
+            best = None
             try:
                 most = max_gpus if max_gpus is not None else cluster.max_gpus or MOST_GPUS
                 found: Fastest | str = plan_fastest(case, strategy, request, max_gpus=most, max_cost=max_cost)
+                best = advised(case, strategy, request, found) if run and isinstance(found, Fastest) else None
             except LayoutError as error:
                 if len(clusters) * len(strategies) == 1:
                     raise
                 found = str(error)
-            done.append((case, strategy.name, found))
+            done.append((case, strategy.name, found, best))
     results = [
         {"cluster": case.setup.cluster.name, "strategy": name, "none": found} if isinstance(found, str)
-        else fastest_report.fastest_record(found, case)
-        for case, name, found in done
+        else fastest_report.fastest_record(found, case, best)
+        for case, name, found, best in done
     ]  # fmt: skip
     views: list[Any] = []
     if len(done) > 1:
         side_by_side = fastest_report.side_by_side_view(
-            [(c.setup.cluster.name, name, found) for c, name, found in done]
+            [(c.setup.cluster.name, name, found) for c, name, found, _ in done]
         )
         views += [f"{model.name}, side by side", "", side_by_side, ""]
-    case, _, found = done[0]
+    case, _, found, best = done[0]
     if not isinstance(found, str):
-        view = fastest_report.fastest_view(found, case)
+        view = fastest_report.fastest_view(found, case, best)
         views += [f"{model.name} on {case.setup.cluster.name}", "", view, "", f"How accurate: {trust(case.setup)}"]
     record = {"model": model.name, "seq_len": int(model.seq_len), "results": results}
     return Answer("", record, stacked(*views), partial(plots.draw_fastest, record))

@@ -75,6 +75,7 @@ def command(
             "with --paper, :improved."
         ),
     ] = "3d",
+    run: Annotated[bool, typer.Option("--run", help="Also the layout that planner recommend names there.")] = False,
     nics_per_node: o.Nics = None,
     framework: o.FrameworkName = None,
     seq_len: o.SeqLen = None,
@@ -96,7 +97,7 @@ def command(
     ways = [way.strip() for way in strategies.split(",")]
     if paper is not None:
         settled: dict[str, Any] = {"nics-per-node": nics_per_node, "max-cost": max_cost, "tokens": aim.tokens}
-        settled |= {"loss": aim.loss, "seq-len": seq_len}
+        settled |= {"loss": aim.loss, "seq-len": seq_len, "run": run}
         own = {"network": clusters.network, "node-size": clusters.node_size, "max-gpus": max_gpus}
         settled |= {"framework": framework} if clusters.cluster else own
         if taken := [name for name, value in settled.items() if value]:
@@ -110,7 +111,7 @@ def command(
     with o.working("searching GPUs, batches and layouts"):
         answer = fastest(
             shape, clusters.loaded(), aim.goal(shape), given, plans, framework=framework, max_gpus=max_gpus,
-            max_cost=max_cost, nics_per_node=nics_per_node, **choices,
+            max_cost=max_cost, nics_per_node=nics_per_node, run=run, **choices,
         )  # fmt: skip
     out.show(answer)
 

@@ -19,6 +19,7 @@ from planner.schedules import get_schedule
 if TYPE_CHECKING:
     from planner.models import Transformer
     from planner.reproductions import Paper
+    from planner.step.estimate import Estimate
     from planner.training_time.fastest import Fastest
     from planner.training_time.sensitivity import Sensitivity
     from planner.training_time.training import TrainingCase
@@ -35,8 +36,8 @@ def _point(found: Fastest, i: int, cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def fastest_record(found: Fastest, case: TrainingCase) -> dict[str, Any]:
-    """One search: the shortest time, both fronts with their knees, what binds at each point."""
+def fastest_record(found: Fastest, case: TrainingCase, best: Estimate | None = None) -> dict[str, Any]:
+    """One search: the shortest time, both fronts with their knees, what binds at each point; best: what to run."""
     cluster = case.setup.cluster
     by_gpus = [
         _point(found, int(i), cluster) | {"binding": b.name, "gain_if_relaxed_twofold": b.gain}
@@ -55,7 +56,12 @@ def fastest_record(found: Fastest, case: TrainingCase) -> dict[str, Any]:
         "time_against_cost": [_point(found, int(i), cluster) for i in found.by_cost],
         "knee_cost_gpu_hours": float(found.run.gpu_hours[found.by_cost[found.knee_cost]]),
         "assumptions": training.assumptions_record(case.assumptions),
-    }
+    } | ({} if best is None else {"run": {"days": _days(case, best), "layout": estimate_record(best, 0, cluster)}})
+
+
+def _days(case: TrainingCase, best: Estimate) -> float:
+    """Days of a training in a layout, an estimate of one."""
+    return float(case.runs(best.step_time_s, best.layouts).wall_s[0]) / DAY
 
 
 def _knee_mark(found: Fastest, place: int) -> str:
@@ -100,7 +106,7 @@ def stale_lines(found: Fastest) -> list[str]:
     return [f"  careful: {s.name}: {s.staleness}" for s in schedules if not s.synchronous]
 
 
-def fastest_view(found: Fastest, case: TrainingCase) -> View:
+def fastest_view(found: Fastest, case: TrainingCase, best: Estimate | None = None) -> View:
     """The shortest time first, then the fronts, the laws and every assumption."""
     i, run = found.best, found.run
     cost = float(run.cost_usd[i])
@@ -113,6 +119,14 @@ def fastest_view(found: Fastest, case: TrainingCase) -> View:
             f"{int(found.estimate.layouts.global_batch[i]):,}, {hours} GPU-hours{money}"
         ),
         f"  {layout_text(found.estimate.layouts.row(i))}",
+        *(
+            []
+            if best is None
+            else [
+                f"  to run: {layout_text(best.layouts.row(0))}, {format_seconds(_days(case, best) * DAY)}, "
+                f"{best.step_time_s[0]:.4g} s per step by the timeline"
+            ]
+        ),
         f"  {found.searched:,} combinations of GPUs, batch and layout searched, --strategies {found.strategy}",
         *stale_lines(found),
         "",

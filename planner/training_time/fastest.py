@@ -16,6 +16,7 @@ from planner.layouts import Layouts
 from planner.models import Transformer
 from planner.scaling.training import TrainingTime
 from planner.search.beyond_grids import filled
+from planner.search.ranking import recommend
 from planner.search.request import Request
 from planner.search.scan import bounds_all, estimate_all, search, totals_all
 from planner.step.estimate import Estimate
@@ -180,6 +181,13 @@ def plan_fastest(
         knee_cost=knee(wall[by_cost], price[by_cost]), binding=bindings(q, result, wall, by_gpus),
         max_gpus=max_gpus,
     )  # fmt: skip
+
+
+def advised(q: TrainingCase, plan: Strategy, request: Request, found: Fastest) -> Estimate:
+    """The layout that `planner recommend` names on the GPUs and batch of the shortest time, an estimate of one."""
+    x, held = found.estimate.layouts, replace(request, fixed=plan.within(request.fixed))
+    asked = held.sized(int(x.gpus[found.best]), int(x.global_batch[found.best]))
+    return recommend(q.setup, **asked.question, top=1, plainest=True).chosen
 
 
 def _followed(
