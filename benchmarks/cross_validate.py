@@ -37,7 +37,7 @@ from planner.calibration.fit import Problem, fit_figures
 from planner.calibration.identified import calibrate
 from planner.calibration.selection import architecture_of, select
 from planner.hardware import Cluster, Efficiency, Link, load_cluster, load_framework
-from planner.hardware.framework import Unstated
+from planner.hardware.framework_runs import Unstated
 from planner.validation import MeasuredRun, Predictions, predict, read_runs, scores, shipped_files, unseen_files
 from planner.validation.errors import COLUMNS, TRAITS, HeldOut, errors_in, likeness_of_runs
 from planner.validation.runs import cluster_name

@@ -18,7 +18,7 @@ from planner.choices.table import CHOICES, SETTLED, SHARED
 from planner.costs.layer.host_launches import GRAPHS_BY_DEFAULT
 from planner.costs.memory.fit_chance import FIT_CHANCE, kinds_of, safe_share, unmeasured
 from planner.hardware import Cluster, Framework, framework_on, load_cluster
-from planner.hardware.framework import Runs
+from planner.hardware.framework_runs import Runs
 from planner.layouts import Attention, Layouts, Precision, Split, choice
 from planner.models import Transformer, load_model, with_seq_len
 from planner.schedules import get_schedule, usual_schedule
@@ -29,11 +29,6 @@ from planner.setup import Setup
 
 if TYPE_CHECKING:
     from planner.training_time.largest import LargestQuestion
-
-__all__ = [
-    "batch_of_tokens", "batch_or_usual", "careful", "check_share", "largest_question", "load_setup", "numerics",
-    "one_layout", "search_request", "what_is_fixed", "whole", "word",
-]  # fmt: skip
 
 RUNS = tuple(field.name for field in fields(Runs))
 """Choices of which a framework may run some alone."""

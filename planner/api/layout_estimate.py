@@ -14,9 +14,10 @@ from planner.api.assumed import assumed
 from planner.api.frameworks import layout_under
 from planner.api.inputs import ClusterLike, LayoutChoices, ModelLike, setup_of
 from planner.base.files import given_path
+from planner.choices.choice import word
 from planner.layouts import Layouts
 from planner.plan_file import SavedPlan
-from planner.question import batch_or_usual, check_elsewhere, word
+from planner.question import batch_or_usual, check_elsewhere
 from planner.report import records, tables
 from planner.report.plain_table import View, stacked
 from planner.report.records import layout_frame

@@ -10,10 +10,10 @@ from planner.api.frameworks import held_request
 from planner.api.inputs import ClusterLike, ModelLike, profile_of, setup_of
 from planner.api.layout_estimate import LayoutEstimate, closed
 from planner.base.errors import InputError, UnknownNameError
-from planner.choices.choice import real
+from planner.choices.choice import real, whole
 from planner.choices.table import CHOICES, SHARED
 from planner.hardware import load_link
-from planner.question import batch_or_usual, largest_question, whole
+from planner.question import batch_or_usual, largest_question
 from planner.report.largest import draw_largest, largest_record, largest_view
 from planner.report.network import draw_network, network_record, network_view
 from planner.setup import Setup

@@ -16,7 +16,7 @@ from planner.base.files import read_text, write_text
 from planner.choices.choice import value_text
 from planner.choices.table import CHOICES
 from planner.exporters.target import OWN_FILE, family
-from planner.hardware.framework import of_allocator
+from planner.hardware.framework_runs import of_allocator
 from planner.imports.run import ExistingRun
 from planner.imports.run_log import WARM, RunLog, log_formats, read_log
 from planner.imports.trace_kinds import kind_of_file

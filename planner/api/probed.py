@@ -2,9 +2,9 @@
 
 from planner.api.answer import Answer
 from planner.api.recommended import search_plan
-from planner.choices.choice import value_text
+from planner.choices.choice import value_text, whole
 from planner.layouts import Layouts
-from planner.question import batch_or_usual, load_setup, whole
+from planner.question import batch_or_usual, load_setup
 from planner.report.difference import differing
 from planner.report.plain_table import plain_table, stacked
 from planner.report.tables import layout_text, question_title

@@ -19,8 +19,8 @@ from planner.api.plan import Plan
 from planner.api.training import Given
 from planner.base.errors import InputError, shown
 from planner.base.files import given_path
-from planner.choices.choice import tokens, word
-from planner.question import batch_or_usual, listed, whole
+from planner.choices.choice import tokens, whole, word
+from planner.question import batch_or_usual, listed
 from planner.training_time.goal import Goal, goal
 from planner.training_time.joint import strategy
 

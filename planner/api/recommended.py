@@ -7,7 +7,8 @@ from planner.api.anchored import anchored
 from planner.api.frameworks import held_request
 from planner.api.inputs import ClusterLike, ModelLike, SearchChoices, setup_of
 from planner.api.plan import Plan
-from planner.question import RUNS, batch_or_usual, check_elsewhere, settled_room, whole, word
+from planner.choices.choice import whole, word
+from planner.question import RUNS, batch_or_usual, check_elsewhere, settled_room
 from planner.search import recommend as rank_layouts
 from planner.setup import Setup
 

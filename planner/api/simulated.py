@@ -17,14 +17,14 @@ from planner.api.inputs import ClusterLike, LayoutChoices, ModelLike, setup_of
 from planner.base.errors import InputError, shown
 from planner.base.files import given_path, write_text
 from planner.base.units import GIB, parse_number
-from planner.choices.choice import parsed
+from planner.choices.choice import parsed, word
 from planner.costs.memory.fit_chance import chance_in
 from planner.exporters.perfetto import step_trace
 from planner.hardware import Cluster
 from planner.hardware.declared import declared
 from planner.hardware.read import WITH
 from planner.layouts import Layouts
-from planner.question import batch_or_usual, check_elsewhere, word
+from planner.question import batch_or_usual, check_elsewhere
 from planner.report import simulations, tables
 from planner.report.pictures import svg_element, timeline_figure
 from planner.report.plain_table import View

@@ -10,11 +10,11 @@ from planner.api.frameworks import held_request, setup_under
 from planner.api.training import Given
 from planner.base.errors import InputError, LayoutError
 from planner.base.units import GBIT, counted
-from planner.choices.choice import real
+from planner.choices.choice import real, whole
 from planner.hardware.groups import MachineGroup, MixedCluster, load_mixed
 from planner.layouts import Layouts
 from planner.models import Transformer
-from planner.question import check_tokens, whole
+from planner.question import check_tokens
 from planner.report.plain_table import stacked
 from planner.report.sites import mixed_record, mixed_view, sites_record, sites_view
 from planner.report.tables import closing_lines

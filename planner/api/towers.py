@@ -12,10 +12,11 @@ from planner.api.frameworks import held_request
 from planner.api.inputs import ClusterLike, ModelLike, SearchChoices, setup_of
 from planner.base.errors import InputError, shown
 from planner.base.units import GIB, counted, format_bytes, format_seconds
+from planner.choices.choice import whole
 from planner.costs.memory.fit_chance import chance_in
 from planner.models import counts
 from planner.models.towers import load_tower
-from planner.question import batch_or_usual, check_elsewhere, listed, whole
+from planner.question import batch_or_usual, check_elsewhere, listed
 from planner.report.plain_table import bold, plain_table, stacked
 from planner.report.records import estimate_record, question_record
 from planner.report.tables import chance_text, closing_lines, layout_text, question_title

@@ -12,8 +12,9 @@ from planner.api.layout_estimate import LayoutEstimate, closed
 from planner.api.plan import Plan
 from planner.base.errors import LayoutError
 from planner.base.units import gpus_text
+from planner.choices.choice import whole
 from planner.hardware import Cluster
-from planner.question import check_tokens, whole
+from planner.question import check_tokens
 from planner.report import fastest as fastest_report
 from planner.report import plots
 from planner.report.fastest import sensitivity_record, sensitivity_view

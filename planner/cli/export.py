@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli import completion as complete
+from planner.cli import options as o
 from planner.cli.notes import note
 
 if TYPE_CHECKING:
@@ -21,35 +22,28 @@ def command(
     plan: Annotated[Path, typer.Argument(help="A plan, as planner recommend --save writes it.")],
     to: Annotated[
         str,
-        typer.Option(
-            "--to",
-            help="megatron, megatron-bridge, deepspeed, torchtitan, torchtitan-toml, accelerate.",
+        o.asks(
+            "--to", "megatron, megatron-bridge, deepspeed, torchtitan, torchtitan-toml, accelerate.",
             autocompletion=complete.exports,
         ),
     ],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file, instead of stdout.")] = None,
-    number: Annotated[int, typer.Option("--number", help="Which of the plan's best layouts.", min=1)] = 1,
+    output: Annotated[Path | None, o.writes("--output", "-o", says="A file, instead of stdout.")] = None,
+    number: Annotated[int, o.asks("--number", "Which of the plan's best layouts.", min=1)] = 1,
     base: Base = None,
-    cluster: Annotated[
-        str | None, typer.Option("--cluster", help="Instead of the plan's.", autocompletion=complete.clusters)
-    ] = None,
-    network: Annotated[
-        str | None, typer.Option("--network", help="Instead of the plan's.", autocompletion=complete.links)
-    ] = None,
-    framework: Annotated[
-        str | None,
-        typer.Option("--framework", help="Profile instead of the plan's.", autocompletion=complete.frameworks),
-    ] = None,
-) -> None:
+    cluster: o.PlanCluster = None,
+    network: o.Network = None,
+    framework: o.FrameworkName = None,
+) -> None:  # fmt: skip
     """Write a plan for a framework, and say what of it the framework can't express.
+
+    What else is given stands in place of the plan's own.
 
     Example: planner export plan.json --to megatron -o launch.sh
     """
-    from planner.cli.options import profile_of
     from planner.exporters.plan_export import get_target
     from planner.plan_file import read_plan
 
-    target, profile = get_target(to), profile_of(framework)
+    target, profile = get_target(to), o.profile_of(framework)
     _check_file("--output", output, target)
     saved = read_plan(plan, number=number, cluster=cluster, network=network, framework=profile)
     write(saved, target, output, base, own=profile is None)
@@ -93,11 +87,10 @@ def targets_and_files(exports: list[str]) -> list[tuple[Target, Path]]:
 
 def _check_file(option: str, file: Path | None, target: Target) -> None:
     """Raises as `check_files`: a file that ends as another framework's, such as .json for a script, is refused."""
-    from planner.cli.options import check_files
     from planner.exporters.plan_export import TARGETS
 
     another = file is not None and file.suffix in {t.suffix for t in TARGETS.values()} - {target.suffix}
-    check_files({option: (file, target.suffix, "" if file is None or another else file.suffix)})
+    o.check_files({option: (file, target.suffix, "" if file is None or another else file.suffix)})
 
 
 def check_base(base: str | None, frameworks: list[str]) -> None:

@@ -12,7 +12,7 @@ from planner.cli.unfold import positional
 @searches
 def command(
     model: o.Model,
-    cluster: o.ClusterName,
+    place: o.Place,
     gpus: o.Gpus,
     size: o.StepBatch,
     out: o.Output,
@@ -27,11 +27,6 @@ def command(
     network_price: Annotated[
         float | None, o.asks("--network-price", "USD for an hour of each Gb/s of a node's network.")
     ] = None,
-    network: o.Network = None,
-    nics_per_node: o.Nics = None,
-    figure: o.Figures = None,
-    framework: o.FrameworkName = None,
-    seq_len: o.SeqLen = None,
     **choices: Any,
 ) -> None:
     """Step of the best layout against the bandwidth between nodes, searched anew at every point.
@@ -45,13 +40,13 @@ def command(
     from planner.api.inputs import Cluster, Model
     from planner.api.limits import network as suffices
 
-    shape = Model(model, seq_len=seq_len)
+    shape = Model(model, seq_len=place.seq_len)
     batch = size.sequences(shape.seq_len, gpus)
-    own = {} if nics_per_node is None else {"nics_per_node": nics_per_node}
-    place = Cluster(cluster, network=network, figures={**o.figures(figure), **own})
+    own = {} if place.nics_per_node is None else {"nics_per_node": place.nics_per_node}
+    cluster = Cluster(place.cluster, network=place.network, figures={**o.figures(place.figure), **own})
     with o.working("searching along the network"):
         answer = suffices(
-            shape, place, gpus=gpus, batch=batch, along=along, slow=slow, framework=framework,
+            shape, cluster, gpus=gpus, batch=batch, along=along, slow=slow, framework=place.framework,
             price=price, network_price=network_price, **choices,
         )  # fmt: skip
     out.show(answer)

@@ -15,7 +15,7 @@ from planner.base.errors import InputError
 from planner.base.units import counted, parse_count, parse_number
 from planner.choices.choice import length, parsed, tokens, whole
 from planner.cli import completion as complete
-from planner.cli.notes import note
+from planner.cli.notes import note, note_of_config
 from planner.cli.process import keep_freed_memory
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ LayoutModel = Annotated[str, one_of_layout()]
 ClusterName = Annotated[
     str, asks("--cluster", "A cluster (planner clusters), its GPU, or a TOML file.", autocompletion=complete.clusters)
 ]
+PlanCluster = Annotated[str | None, asks("--cluster", "In place of the plan's.", autocompletion=complete.clusters)]
 Gpus = Annotated[int, asks("--gpus", "GPUs to use.")]
 JobGpus = Annotated[int | None, asks("--gpus", "GPUs to use: they say dp.", min=1)]
 GlobalBatch = Annotated[
@@ -107,9 +108,6 @@ SeqLen = Annotated[
     ),
 ]  # fmt: skip
 Anchor = Annotated[Path | None, asks("--anchor", "Runs measured on such a machine (docs/calibration.md).")]
-Svg = Annotated[Path | None, writes("--svg", says="Write a picture as SVG.")]
-Png = Annotated[Path | None, writes("--png", says="Write a picture as PNG.")]
-Html = Annotated[Path | None, writes("--html", says="Write a page: the picture, and what is printed.")]
 Json = Annotated[bool, writes("--json", says="Print JSON (docs/json.md) and nothing else.")]
 
 
@@ -117,9 +115,9 @@ Json = Annotated[bool, writes("--json", says="Print JSON (docs/json.md) and noth
 class Output:
     """The pictures to write, and whether the answer is printed as JSON."""
 
-    svg: Svg = None
-    png: Png = None
-    html: Html = None
+    svg: Annotated[Path | None, writes("--svg", says="Write a picture as SVG.")] = None
+    png: Annotated[Path | None, writes("--png", says="Write a picture as PNG.")] = None
+    html: Annotated[Path | None, writes("--html", says="Write a page: the picture, and what is printed.")] = None
     json: Json = False
 
     def __post_init__(self) -> None:
@@ -209,7 +207,7 @@ class Place:
             load_model(model)  # of a plan, which says the cluster itself: refused, where it isn't taken for a model
         cluster = changed_cluster(self.cluster, figures(self.figure), network=self.network)
         setup = setup_under(model, cluster, self.framework, seq_len=self.seq_len, nics_per_node=self.nics_per_node)
-        _warn_of_config(model, setup.model, self.seq_len, towers)
+        note_of_config(model, setup.model, self.seq_len, towers)
         return anchored(setup, anchor)
 
     def plan(self, path: Path) -> SavedPlan:
@@ -275,21 +273,6 @@ def profile_of(framework: str | None) -> str | None:
     from planner.api.frameworks import named_framework
 
     return named_framework(framework)[0]
-
-
-def _warn_of_config(name: str, model: Any, seq_len: int | None, towers: bool) -> None:
-    """Say on stderr where a Hugging Face config's longest sequence stands for the training's, and what is left out."""
-    from planner.base.files import read_json
-    from planner.models import config_file
-
-    config = config_file(name)
-    if config is None:
-        return
-    if seq_len is None:
-        told = f"{model.seq_len:,} tokens per sequence are its max_position_embeddings, no training length"
-        note(f"{name}: {told}; --seq-len sets the training's")
-    if read_json(config).get("vision_config") and not towers:
-        note(f"{name}: its language model alone is counted, without the vision encoder; planner towers plans both")
 
 
 def check_files(files: Mapping[str, tuple[Path | None, *tuple[str, ...]]]) -> None:

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from planner.cli import completion as complete
 from planner.cli import options as o
 
 
@@ -15,9 +14,7 @@ def command(
         Path, o.asks("--bandwidth", "A square CSV: Gb/s from a node (row) to another (column), over all its NICs.")
     ],
     hosts: Annotated[Path | None, o.asks("--hosts", "The nodes' names in the CSV's order, one a line.")] = None,
-    cluster: Annotated[
-        str | None, o.asks("--cluster", "Instead of the plan's.", autocompletion=complete.clusters)
-    ] = None,
+    cluster: o.PlanCluster = None,
     write: Annotated[Path | None, o.writes("--write", says="Write the names in the best order, one a line.")] = None,
     slots: Annotated[bool, o.writes("--slots", says="With slots=N after each, as mpirun and DeepSpeed read.")] = False,
     json: o.Json = False,

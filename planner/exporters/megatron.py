@@ -94,7 +94,7 @@ class Megatron(OnMegatronCore):
     def render(self, job: Job) -> str:
         """The script, its data paths left as variables."""
         row = job.row
-        check_rules(job)
+        megatron_limits.check_rules(job)
         nodes, each, last = launch_shape(job.cluster, int(job.layouts.gpus[0]))
         dropout, half = bool(has_dropout(job.model, job.layouts)[0]), row["precision"] in HALF
         groups = [
@@ -335,27 +335,3 @@ def attention_backend(job: Job) -> str:
     """
     kernel, best = job.row["attention"], default_attention(job.cluster).name.lower()
     return "unfused" if not kernel.startswith("flash") else "auto" if kernel == best else "flash"
-
-
-def check_rules(job: Job) -> None:
-    """Raises LayoutError for the first divisibility rule of Megatron-LM, beyond planner's own, that is broken."""
-    m, row, gpus = job.model, job.row, int(job.layouts.gpus[0])
-    tp, pp, cp, ep, etp = row["tp"], row["pp"], row["cp"], row["ep"], row["etp"]
-    feed_forward = [n for n in (m.ffn, m.moe_ffn) if n]
-    table = [
-        (f"attention heads {m.num_heads} divisible by tp {tp}", m.num_heads % tp == 0),
-        (f"query groups {m.num_kv_heads} a multiple or a divisor of tp {tp}",
-         m.num_kv_heads % tp == 0 or tp % m.num_kv_heads == 0),
-        (f"feed-forward size {min(feed_forward)} divisible by tp {tp}", all(n % tp == 0 for n in feed_forward)),
-        (f"hidden size {m.hidden} divisible by tp {tp}", m.hidden % tp == 0),
-        (f"sequence {m.seq_len} divisible by 2 * cp {cp}", cp == 1 or m.seq_len % (2 * cp) == 0),
-        (f"sequence {m.seq_len} divisible by tp {tp} * cp {cp}",
-         not row["sequence_parallel"] or m.seq_len % (tp * cp) == 0),
-        (f"experts {m.num_experts} divisible by ep {ep}", m.num_experts % ep == 0),
-        (f"{gpus} GPUs divisible by expert tp {etp} * ep {ep} * pp {pp}", gpus % (etp * ep * pp) == 0),
-        (f"global batch {row['global_batch']} divisible by micro-batch {row['micro_batch']} * dp {row['dp']}",
-         row["global_batch"] % (row["micro_batch"] * row["dp"]) == 0),
-    ]  # fmt: skip
-    for text, kept in table:
-        if not kept:
-            raise LayoutError(f"Megatron-LM needs {text}")

@@ -10,7 +10,7 @@ from typing import Any
 
 from planner.choices.offload import module_names
 from planner.choices.training import TARGETS, adapter_rank, adapts, read_training
-from planner.exporters import megatron
+from planner.exporters import megatron, megatron_limits
 from planner.exporters.file_text import comments, quoted
 from planner.exporters.megatron_model import modules, recompute_method
 from planner.exporters.megatron_optimizer import MOMENTS, optimizer_name
@@ -49,7 +49,7 @@ class MegatronBridge(megatron.OnMegatronCore):
 
     def render(self, job: Job) -> str:
         """The function."""
-        megatron.check_rules(job)
+        megatron_limits.check_rules(job)
         full = job.row["train"] == "full"
         recipe = _shipped_recipe(job.model, full)
         module, function = recipe or ("your.recipes", f"your_{'pretrain' if full else 'peft'}_config")

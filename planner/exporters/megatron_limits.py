@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from planner.base.errors import LayoutError
 from planner.costs.shapes import is_latent
-from planner.exporters.nearest import Nearest
+from planner.exporters.nearest import Job, Nearest
 from planner.layouts import Layouts
 from planner.models import Transformer
 from planner.search import Fixed
@@ -53,3 +54,27 @@ def adapt(nearest: Nearest) -> None:
             if first_broken(setup.model, setup.cluster, nearest.layouts)[0]:
                 key = "cp" if key == "ulysses" else key
                 raise nearest.refuse(key, f"can't run it: {text}", "recommend with --framework megatron")
+
+
+def check_rules(job: Job) -> None:
+    """Raises LayoutError for the first divisibility rule of Megatron-LM, beyond planner's own, that is broken."""
+    m, row, gpus = job.model, job.row, int(job.layouts.gpus[0])
+    tp, pp, cp, ep, etp = row["tp"], row["pp"], row["cp"], row["ep"], row["etp"]
+    feed_forward = [n for n in (m.ffn, m.moe_ffn) if n]
+    table = [
+        (f"attention heads {m.num_heads} divisible by tp {tp}", m.num_heads % tp == 0),
+        (f"query groups {m.num_kv_heads} a multiple or a divisor of tp {tp}",
+         m.num_kv_heads % tp == 0 or tp % m.num_kv_heads == 0),
+        (f"feed-forward size {min(feed_forward)} divisible by tp {tp}", all(n % tp == 0 for n in feed_forward)),
+        (f"hidden size {m.hidden} divisible by tp {tp}", m.hidden % tp == 0),
+        (f"sequence {m.seq_len} divisible by 2 * cp {cp}", cp == 1 or m.seq_len % (2 * cp) == 0),
+        (f"sequence {m.seq_len} divisible by tp {tp} * cp {cp}",
+         not row["sequence_parallel"] or m.seq_len % (tp * cp) == 0),
+        (f"experts {m.num_experts} divisible by ep {ep}", m.num_experts % ep == 0),
+        (f"{gpus} GPUs divisible by expert tp {etp} * ep {ep} * pp {pp}", gpus % (etp * ep * pp) == 0),
+        (f"global batch {row['global_batch']} divisible by micro-batch {row['micro_batch']} * dp {row['dp']}",
+         row["global_batch"] % (row["micro_batch"] * row["dp"]) == 0),
+    ]  # fmt: skip
+    for text, kept in table:
+        if not kept:
+            raise LayoutError(f"Megatron-LM needs {text}")

@@ -17,7 +17,7 @@ from planner.exporters.file_text import comments, identifier
 from planner.exporters.nearest import Job, Nearest
 from planner.exporters.schedule_csv import schedule_csv
 from planner.exporters.target import Target, allowed, stage_layers, under
-from planner.exporters.torchtitan_models import BY_SIZES, attention_backend, registered, sizes_of
+from planner.exporters.torchtitan_models import BY_SIZES, attention_backend, base_recipe, products, sizes_of
 from planner.layouts import Layouts, Recompute
 from planner.models import Transformer
 from planner.schedules import SCHEDULES, Pipeline, Schedule, get_schedule
@@ -86,7 +86,7 @@ class Torchtitan(Target):
         """A recipe to start from, in a precision that is written."""
         super().check_question(model, precision)
         check_precision(precision)
-        _base(model, base)
+        base_recipe(model, base)
 
     def has(self, schedule: Schedule, compiled: bool = False) -> bool:
         """Whether PyTorch's runtime can run it: one copy and version of weights, whole sequences, two chunks in a V."""
@@ -165,7 +165,7 @@ class Torchtitan(Target):
 
     def render(self, job: Job) -> str:
         """The recipe."""
-        source, base = _base(job.model, job.base)
+        source, base = base_recipe(job.model, job.base)
         name = identifier(f"{job.model.name}_{job.layouts.gpus[0]}_gpus")
         row = job.row
         fields = parallel_fields(job, self.head_module)
@@ -254,36 +254,6 @@ def compiled(job: Job) -> str:
     return '["model", "loss"]' if job.framework.entropy_forward_bytes <= 2.0 else '["model"]'
 
 
-def products(job: Job, compiles: bool) -> tuple[list[str], list[str]]:
-    """The recipe's lines for its model: attention kernel, and products in fp8 as torchtitan's own recipes have them.
-
-    Imports, statements. A recipe of torchtitan's may ask for fp8 itself: its model is taken without it.
-    """
-    needed, lines = [], []
-    if job.base is None:
-        known = registered(job.model)
-        backend = attention_backend(job, job.row) or "flex"
-        needed.append(f"from torchtitan.models.{known.module} import model_registry")
-        lines += [
-            f'    config.model_spec = model_registry("{known.flavor}", attn_backend="{backend}")',
-            "    for layer in config.model_spec.model.layers:  # its check refuses what is longer than the flavor's",
-            f"        layer.attention.rope.max_seq_len = {job.model.seq_len}",
-        ]
-    if job.row["precision"] != "fp8":
-        return needed, lines
-    kept = '"lm_head", "router.gate"' if job.model.num_experts else '"lm_head"'
-    how = f"model_compile_enabled={compiles}"
-    converters = {"Float8LinearConverter": f"filter_fqns=[{kept}], {how}"}
-    converters |= {"Float8GroupedExpertsConverter": how} if job.model.num_experts else {}
-    return [f"from torchtitan.components.quantization import {', '.join(converters)}", *needed], [
-        *lines,
-        "    for converter in (",
-        *(f"        {name}.Config({fields})," for name, fields in converters.items()),
-        "    ):",
-        "        config.model_spec.model = converter.build().convert(config.model_spec.model)",
-    ]
-
-
 def native_schedule(row: dict[str, Any]) -> str:
     """PyTorch's name for a schedule; with a CSV, one of the same placement: it says which rank has which stage."""
     schedule = get_schedule(row["schedule"])
@@ -335,17 +305,6 @@ def check_precision(precision: str) -> None:
         raise LayoutError(
             "precision fp16: torchtitan trains in bfloat16 or float32; recommend with --precision bf16, or fp32"
         )
-
-
-def _base(model: Transformer, base: str | None) -> tuple[str, str]:
-    """Module and function of the recipe to start from: the user's, or torchtitan's of a model of these sizes."""
-    if base is not None:
-        if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", base, re.ASCII):
-            raise LayoutError(f"--base is {base!r}; allowed: package.module:function, a recipe of your own")
-        source, _, function = base.partition(":")
-        return source, function
-    known = registered(model, "; give a recipe of your own with --base package.module:function")
-    return f"torchtitan.models.{known.module}.config_registry", known.recipe
 
 
 def reduced_in(job: Job) -> str:

@@ -1,10 +1,12 @@
-"""torchtitan's models: those that it registers, by their sizes, and the attention kernels that they have."""
+"""torchtitan's models: those that it registers, by their sizes, their kernels, and a recipe's lines of a model."""
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from planner.base.errors import LayoutError
 from planner.costs.shapes import is_latent
+from planner.exporters.nearest import Job
 from planner.exporters.target import MODELS
 from planner.models import Transformer
 from planner.setup import Setup
@@ -50,3 +52,44 @@ def registered(model: Transformer, remedy: str = "", *, before: bool = False) ->
 def sizes_of(m: Transformer) -> tuple[int, ...]:
     """What `models.toml` tells torchtitan's models apart by."""
     return m.num_layers, m.hidden, m.num_heads, m.num_kv_heads, m.moe_ffn if m.num_experts else m.ffn, m.vocab
+
+
+def base_recipe(model: Transformer, base: str | None) -> tuple[str, str]:
+    """Module and function of the recipe to start from: the user's, or torchtitan's of a model of these sizes."""
+    if base is not None:
+        if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", base, re.ASCII):
+            raise LayoutError(f"--base is {base!r}; allowed: package.module:function, a recipe of your own")
+        source, _, function = base.partition(":")
+        return source, function
+    known = registered(model, "; give a recipe of your own with --base package.module:function")
+    return f"torchtitan.models.{known.module}.config_registry", known.recipe
+
+
+def products(job: Job, compiles: bool) -> tuple[list[str], list[str]]:
+    """The recipe's lines for its model: attention kernel, and products in fp8 as torchtitan's own recipes have them.
+
+    Imports, statements. A recipe of torchtitan's may ask for fp8 itself: its model is taken without it.
+    """
+    needed, lines = [], []
+    if job.base is None:
+        known = registered(job.model)
+        backend = attention_backend(job, job.row) or "flex"
+        needed.append(f"from torchtitan.models.{known.module} import model_registry")
+        lines += [
+            f'    config.model_spec = model_registry("{known.flavor}", attn_backend="{backend}")',
+            "    for layer in config.model_spec.model.layers:  # its check refuses what is longer than the flavor's",
+            f"        layer.attention.rope.max_seq_len = {job.model.seq_len}",
+        ]
+    if job.row["precision"] != "fp8":
+        return needed, lines
+    kept = '"lm_head", "router.gate"' if job.model.num_experts else '"lm_head"'
+    how = f"model_compile_enabled={compiles}"
+    converters = {"Float8LinearConverter": f"filter_fqns=[{kept}], {how}"}
+    converters |= {"Float8GroupedExpertsConverter": how} if job.model.num_experts else {}
+    return [f"from torchtitan.components.quantization import {', '.join(converters)}", *needed], [
+        *lines,
+        "    for converter in (",
+        *(f"        {name}.Config({fields})," for name, fields in converters.items()),
+        "    ):",
+        "        config.model_spec.model = converter.build().convert(config.model_spec.model)",
+    ]

@@ -11,7 +11,7 @@ from pathlib import Path
 from planner.base.errors import FileFormatError, InputError, UnknownNameError, shown
 from planner.base.files import is_path
 from planner.hardware.declared import OR_NEITHER
-from planner.hardware.framework import Framework, Unstated
+from planner.hardware.framework import Framework
 from planner.hardware.machines import Accelerator, Cluster, Efficiency, Link
 from planner.hardware.read import (
     WITH,

@@ -13,9 +13,8 @@ from planner.api.inputs import Cluster, Model
 from planner.api.plan import Plan
 from planner.api.recommended import recommend
 from planner.base.errors import InputError, PlannerError, shown
-from planner.choices.choice import Choice, flag, number, option_words, switch
+from planner.choices.choice import Choice, flag, number, option_words, switch, whole
 from planner.choices.table import CHOICES, SETTLED, SHARED
-from planner.question import whole
 from planner.serve.fields import CHANGED, FIELDS, batch_of, decimal
 
 MOST_GPUS, MOST_BATCH = 100_000, 1_000_000

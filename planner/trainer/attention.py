@@ -39,14 +39,9 @@ def _scores(xp: Any, q_bgrqd: Array, k_bgtd: Array, ahead: int, window: int) -> 
 
 
 def attend(
-    xp: Any,
-    q_bgrsd: Array,
-    k_bgtd: Array,
-    v_bgtd: Array,
-    block: int = BLOCK,
-    window: int = ALL,
+    xp: Any, q_bgrsd: Array, k_bgtd: Array, v_bgtd: Array, block: int = BLOCK, window: int = ALL,
     ahead: int | None = None,
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array]:  # fmt: skip
     """softmax(q k^T / sqrt(d)) v, and the logarithm of each row's sum, shapes (b, g, r, s, d) and (b, g, r, s, 1).
 
     A query sees its own token and those before, of a window the last so many. ahead: of the first key the first query
@@ -66,19 +61,9 @@ def attend(
 
 
 def attend_gradient(
-    xp: Any,
-    dout_bgrsd: Array,
-    q_bgrsd: Array,
-    k_bgtd: Array,
-    v_bgtd: Array,
-    out_bgrsd: Array,
-    log_bgrs1: Array,
-    dk_bgtd: Array,
-    dv_bgtd: Array,
-    block: int = BLOCK,
-    window: int = ALL,
-    ahead: int | None = None,
-) -> Array:
+    xp: Any, dout_bgrsd: Array, q_bgrsd: Array, k_bgtd: Array, v_bgtd: Array, out_bgrsd: Array, log_bgrs1: Array,
+    dk_bgtd: Array, dv_bgtd: Array, block: int = BLOCK, window: int = ALL, ahead: int | None = None,
+) -> Array:  # fmt: skip
     """The gradient by q; those by k and v are added to dk and dv.
 
     Probabilities come again from scores and `log` (FlashAttention, Dao et al. 2022, algorithm 4).

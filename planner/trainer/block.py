@@ -124,7 +124,7 @@ class Block(Layer):
         xp, rms, region, p = self.setting.xp, self.setting.model.rms_norm, self.setting.region, parameters
         norm1 = norm(xp, x_bsh, rms, EPS)
         out_bSo, attention = self._attend(self.heads.of(p, self._normalized(p, "norm1", norm1[0]), part), part)
-        x_bsh = x_bsh + self._bias(p, "out", region.leave(product(out_bSo, self._matrix(p, "out"))))
+        x_bsh = x_bsh + self._bias(p, "out", region.leave(product(out_bSo, p["out"])))
         norm2 = norm(xp, x_bsh, rms, EPS)
         y_bsh, mlp = self._mlp(p, self._normalized(p, "norm2", norm2[0]), with_output)
         return x_bsh + y_bsh if with_output else x_bsh, Saved(norm1, *attention, norm2, mlp)
@@ -145,7 +145,7 @@ class Block(Layer):
     def _mlp(self, p: Views, x_bsh: Array, with_output: bool) -> tuple[Array, Any]:
         """The MLP of the normalized x, and what its backward pass needs besides x; without output the latter alone."""
         region = self.setting.region
-        up = self._bias(p, "up", product(region.enter(x_bsh), self._matrix(p, "up")))
+        up = self._bias(p, "up", product(region.enter(x_bsh), p["up"]))
         if not with_output:
             return None, up
         return self._bias(
@@ -187,12 +187,12 @@ class Block(Layer):
         waiting.append(Product("up", region.enter(x_bsh), dup))
         if "down.bias" in p:
             waiting += [Bias("down.bias", dy_bsh), Bias("up.bias", dup)]
-        return region.enter_gradient(product_input_gradient(dup, self._matrix(p, "up"))), waiting
+        return region.enter_gradient(product_input_gradient(dup, p["up"])), waiting
 
     def _attention_gradient(self, p: Views, dy_bsh: Array, saved: Saved, part: SliceOf) -> tuple[Array, list[Any]]:
         model, region = self.setting.model, self.setting.region
         dy_bSh = region.leave_gradient(dy_bsh)
-        dout = product_input_gradient(dy_bSh, self._matrix(p, "out"))
+        dout = product_input_gradient(dy_bSh, p["out"])
         out_bSo, grads = self._attended_gradient(dout, saved, part)
         x_bsh = self._normalized(p, "norm1", saved.norm1[0])
         dn_bsh, waiting = self.heads.gradient(p, x_bsh, grads, saved.latents, part)
@@ -226,11 +226,6 @@ class Block(Layer):
 
     def _normalized(self, p: Views, name: str, unit_bsh: Array) -> Array:
         return normalized(unit_bsh, p[f"{name}.gain"], p.get(f"{name}.shift"))
-
-    def _matrix(self, p: Views, name: str) -> Array:
-        """A weight as the matrix (inputs, outputs) that it is used as."""
-        w = p[name]
-        return w.reshape(-1, w.shape[-1]) if name == "out" else w.reshape(w.shape[0], -1)
 
     def _bias(self, p: Views, name: str, y_bso: Array) -> Array:
         """Add the bias in place, where there is one."""

@@ -189,7 +189,7 @@ def experts_forward(ranks: ExpertRanks, m: Transformer, p: Views, x_bsh: Array) 
         counts_E = xp.minimum(counts_E, capacity)
     routing = routes(ranks, order, counts_E)
     inputs = routing.to_experts(x_nh[routing.order_c // k])
-    ups = [x @ _matrix(w) for x, w in zip(inputs, p["experts.up"], strict=True)]
+    ups = [x @ w.reshape(len(w), -1) for x, w in zip(inputs, p["experts.up"], strict=True)]
     outputs = [activated(xp, m.gated, up) @ w for up, w in zip(ups, p["experts.down"], strict=True)]
     outputs_nkh = _of_tokens(routing, outputs, chosen)
     y_nh = ranks.sum((outputs_nkh * gates[..., None]).sum(axis=1).astype(x_bsh.dtype, copy=False))
@@ -214,7 +214,7 @@ def experts_gradient(
         activated_gradient(xp, m.gated, dout @ w.T, up)
         for dout, up, w in zip(douts, saved.ups, p["experts.down"], strict=True)
     ]
-    dinputs = [dup @ _matrix(w).T for dup, w in zip(dups, p["experts.up"], strict=True)]
+    dinputs = [dup @ w.reshape(len(w), -1).T for dup, w in zip(dups, p["experts.up"], strict=True)]
     dx_nh = ranks.sum(_of_tokens(saved.routing, dinputs, saved.chosen_nk).sum(axis=1))
     dgates_nk = ranks.sum((wide(saved.outputs_nkh) * wide(dy_nh)[:, None]).sum(axis=-1))
     balance = ranks.balance * part.loss_weight * part.loss_scale * saved.load
@@ -243,11 +243,6 @@ def _of_tokens(routing: TokenRoutes | PickedRoutes, outputs: list[Array], chosen
     out = routing.ranks.xp.zeros((chosen_nk.size, x_ch.shape[1]), dtype=x_ch.dtype)
     out[routing.order_c] = x_ch
     return out.reshape(*chosen_nk.shape, x_ch.shape[1])
-
-
-def _matrix(weights: Array) -> Array:
-    """An expert's weights as a matrix from its input."""
-    return weights.reshape(weights.shape[0], -1)
 
 
 class SparseBlock(Block):

@@ -16,14 +16,15 @@ GELU_B = 0.044715
 
 
 def product(x_bsi: Array, w_io: Array) -> Array:
-    """x w, as one matrix product over all tokens, shape (b, s, o)."""
+    """x w, as one matrix product over all tokens, shape (b, s, o); i and o may each be several axes of w."""
     b, s, i = x_bsi.shape
+    w_io = w_io.reshape(i, -1)
     return (x_bsi.reshape(b * s, i) @ w_io).reshape(b, s, w_io.shape[1])
 
 
 def product_input_gradient(dy_bso: Array, w_io: Array) -> Array:
     """Gradient of `product` by x, shape (b, s, i)."""
-    return product(dy_bso, w_io.T)
+    return product(dy_bso, w_io.reshape(-1, dy_bso.shape[-1]).T)
 
 
 def add_product(x_bsi: Array, dy_bso: Array, dw_io: Array) -> None:

@@ -40,7 +40,7 @@ class Heads:
         """Those of all the slice's tokens."""
         xp, model = self.setting.xp, self.setting.model
         b, s, _ = x_bSh.shape
-        qkv = product(x_bSh, _matrix(p["qkv"]))
+        qkv = product(x_bSh, p["qkv"])
         if "qkv.bias" in p:
             qkv += p["qkv.bias"].reshape(-1)
         qkv = qkv.reshape(b, s, p["qkv"].shape[1], -1, model.head_dim).transpose(0, 2, 3, 1, 4)
@@ -59,7 +59,7 @@ class Heads:
         waiting: list[Any] = [Product("qkv", region.enter(x_bsh), dqkv)]
         if "qkv.bias" in p:
             waiting.append(Bias("qkv.bias", dqkv))
-        return region.enter_gradient(product_input_gradient(dqkv, _matrix(p["qkv"]))), waiting
+        return region.enter_gradient(product_input_gradient(dqkv, p["qkv"])), waiting
 
     def joined(self, grads: Sequence[Array], part: SliceOf) -> Array:
         """The gradient by the product's output, as rows of tokens, from those by queries, keys and values."""
@@ -118,7 +118,7 @@ class LatentHeads(Heads):
             low_bsl, rank = product(x_bsh, p[f"{name}_down"]), p[f"{name}_norm.gain"].size
             kept = [*norm(self.setting.xp, low_bsl[..., :rank], True, EPS), low_bsl[..., rank:]]
         inner_bSl, beside = self._entered(p, name, x_bsh, kept)
-        up = product(inner_bSl, _matrix(p[f"{name}_up"]))
+        up = product(inner_bSl, p[f"{name}_up"])
         return up.reshape(*up.shape[:2], *p[f"{name}_up"].shape[1:]).transpose(0, 2, 1, 3), [*kept, beside]
 
     def _entered(self, p: Views, name: str, x_bsh: Array, kept: Sequence[Array]) -> tuple[Array, Array]:
@@ -136,7 +136,7 @@ class LatentHeads(Heads):
         xp, region, rank = self.setting.xp, self.setting.region, p[f"{name}_up"].shape[0]
         inner_bSl, _ = self._entered(p, name, x_bsh, kept)
         waiting: list[Any] = [Product(f"{name}_up", inner_bSl, dup_bSo)]
-        dlow = product_input_gradient(dup_bSo, _matrix(p[f"{name}_up"]))
+        dlow = product_input_gradient(dup_bSo, p[f"{name}_up"])
         if not kept:
             return region.enter_gradient(dlow), waiting
         dlow = region.enter_gradient(xp.concatenate([dlow, beside], axis=-1))
@@ -169,8 +169,3 @@ def as_tokens(x_bgrSd: Array) -> Array:
     """Heads back beside each other, shape (b, S, g r d)."""
     b, _, _, s, _ = x_bgrSd.shape
     return x_bgrSd.transpose(0, 3, 1, 2, 4).reshape(b, s, -1)
-
-
-def _matrix(weights: Array) -> Array:
-    """A weight as the matrix from its input."""
-    return weights.reshape(weights.shape[0], -1)

@@ -28,11 +28,11 @@ class ParallelBlock(Block):
         both_norms = norm(xp, x_bsh, model.rms_norm, EPS)
         entered = self._entered(p, both_norms[0])
         out_bSo, attention = self._attend(self.heads.of_entered(p, entered[0], part), part)
-        up = self._bias(p, "up", product(entered[-1], self._matrix(p, "up")))
+        up = self._bias(p, "up", product(entered[-1], p["up"]))
         saved = Saved(both_norms, *attention, both_norms, up)
         if not with_output:
             return x_bsh, saved
-        both = product(out_bSo, self._matrix(p, "out")) + product(activated(xp, model.gated, up), p["down"])
+        both = product(out_bSo, p["out"]) + product(activated(xp, model.gated, up), p["down"])
         return x_bsh + self._bias(p, "down", self._bias(p, "out", region.leave(both))), saved
 
     def _entered(self, p: Views, unit_bsh: Array) -> list[Array]:
@@ -46,7 +46,7 @@ class ParallelBlock(Block):
         if self.setting.recompute == Recompute.FULL:
             _, saved = self._forward(p, saved, part, with_output=False)
         dy_bSh, entered = region.leave_gradient(dy_bsh), self._entered(p, saved.norm1[0])
-        out_bSo, grads = self._attended_gradient(product_input_gradient(dy_bSh, self._matrix(p, "out")), saved, part)
+        out_bSo, grads = self._attended_gradient(product_input_gradient(dy_bSh, p["out"]), saved, part)
         dqkv = self.heads.joined(grads, part)
         dup = activated_gradient(xp, model.gated, product_input_gradient(dy_bSh, p["down"]), saved.mlp)
         waiting: list[Any] = [
@@ -57,7 +57,7 @@ class ParallelBlock(Block):
         ]
         biases = {"out.bias": dy_bsh, "down.bias": dy_bsh, "qkv.bias": dqkv, "up.bias": dup}
         waiting += [Bias(name, dy) for name, dy in biases.items() if name in p]
-        dn = [product_input_gradient(dy, self._matrix(p, name)) for name, dy in (("qkv", dqkv), ("up", dup))]
+        dn = [product_input_gradient(dy, p[name]) for name, dy in (("qkv", dqkv), ("up", dup))]
         dx_bsh = dy_bsh
         for name, part_bSh in zip(self.norms, dn if len(self.norms) > 1 else [dn[0] + dn[1]], strict=True):
             dn_bsh = region.enter_gradient(part_bSh)

@@ -16,7 +16,7 @@ from planner.base.errors import InputError
 from planner.base.files import is_path
 from planner.choices.table import CHOICES
 from planner.hardware import Cluster, Framework, load_cluster, load_framework
-from planner.hardware.framework import Unstated, of_allocator
+from planner.hardware.framework_runs import Unstated, of_allocator
 from planner.layouts import Layouts, Recompute
 from planner.models import FAMILIES, Transformer, from_shape, load_model, model_names, stack, with_seq_len
 from planner.models.flops import forward_flops, step_flops

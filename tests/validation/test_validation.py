@@ -18,7 +18,7 @@ from planner.base.errors import FileFormatError
 from planner.base.units import GIB
 from planner.costs.memory.fit_chance import fit_chance
 from planner.hardware import load_cluster, load_framework, profile_names
-from planner.hardware.framework import Unstated
+from planner.hardware.framework_runs import Unstated
 from planner.layouts import Attention, Precision, Recompute
 from planner.models import load_model
 from planner.search import Fixed, recommend

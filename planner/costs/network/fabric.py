@@ -12,7 +12,7 @@ import numpy as np
 
 from planner.base.arrays import Array, Ints, record
 from planner.costs.network.collectives import hop
-from planner.costs.network.groups import place, ranks_and_stride
+from planner.costs.network.groups import nic_bytes_per_s, place, ranks_and_stride
 from planner.costs.placement import node_ranks
 from planner.hardware import Cluster
 from planner.layouts import Layouts
@@ -77,7 +77,7 @@ def fabric(cluster: Cluster, layouts: Layouts, bundles: Sequence[Bundle]) -> Fab
 
 def _spots(cluster: Cluster, layouts: Layouts, stage: Ints) -> list[_Spots]:
     """A job's NICs, and its pods where the links between them carry less than their nodes send."""
-    each, nic = int(node_ranks(cluster, layouts.gpus)), _nic_bytes_per_s(cluster)
+    each, nic = int(node_ranks(cluster, layouts.gpus)), nic_bytes_per_s(cluster)
     node = np.arange(len(stage)) // each
     of, names, gpus = node, [f"NICs of node {n}" for n in range(int(node[-1]) + 1)], np.array([cluster.gpus_per_node])
     if cluster.nics_per_node >= cluster.gpus_per_node:
@@ -92,11 +92,6 @@ def _spots(cluster: Cluster, layouts: Layouts, stage: Ints) -> list[_Spots]:
         others = np.full(len(names), float(cluster.neighbour_flows))
         out.append(_Spots(of=pod, within=pod, names=names, capacity_bytes_per_s=links, others=others))
     return out
-
-
-def _nic_bytes_per_s(cluster: Cluster) -> float:
-    """A GPU's share of its node's NICs."""
-    return cluster.network.bandwidth_bytes_per_s * cluster.nics_per_node / cluster.gpus_per_node
 
 
 def _moved(cluster: Cluster, layouts: Layouts, kind: str, within: Ints) -> tuple[Array, Array]:
@@ -117,7 +112,7 @@ def _most(cluster: Cluster, layouts: Layouts, kind: str) -> float:
     if kind == "pipeline":
         flat = replace(cluster, oversubscription=1.0)
         return float(hop(flat, layouts).bandwidth_bytes_per_s[0]) / cluster.network.send_fraction
-    return _nic_bytes_per_s(cluster)
+    return nic_bytes_per_s(cluster)
 
 
 def _distinct(names: list[str], rows: Array, most: list[float], others_bytes_per_s: float) -> Fabric:

@@ -79,7 +79,7 @@ def place(cluster: Cluster, ranks: Any, stride: Any, node_size: Any = None, job:
     nodes = np.ceil(ranks / local)
     # All accelerators of a node talk at once; a group owns the NICs' share of its local members.
     network, link = cluster.network, cluster.node_link
-    nic = _nic_bytes_per_s(cluster)
+    nic = nic_bytes_per_s(cluster)
     ring, send = _node_rates(cluster, local, stride)
     leaves, reaches = _pod_shares(cluster, cluster.pod_nodes * each, job, ranks, stride, local)
     steps = (local - 1.0) * link.ring_step_s
@@ -106,7 +106,7 @@ def place(cluster: Cluster, ranks: Any, stride: Any, node_size: Any = None, job:
     )
 
 
-def _nic_bytes_per_s(cluster: Cluster) -> float:
+def nic_bytes_per_s(cluster: Cluster) -> float:
     """An accelerator's share of its node's NICs."""
     return cluster.network.bandwidth_bytes_per_s * cluster.nics_per_node / cluster.gpus_per_node
 
@@ -126,7 +126,7 @@ def _pod_shares(cluster: Cluster, pod: Any, job: Any, ranks: Array, stride: Any,
     rings = np.minimum(stride, pod) * parts
     beyond = ranks - np.minimum(pod / stride, ranks) / parts
     beyond = beyond / np.maximum(ranks - local, 1.0) * senders
-    links, nic = pod / cluster.oversubscription, _nic_bytes_per_s(cluster)
+    links, nic = pod / cluster.oversubscription, nic_bytes_per_s(cluster)
     carried = beside_neighbours(cluster, links, rings * local, nic) / rings
     sent = beside_neighbours(cluster, links, senders, nic)
     return np.where(leaves, carried, np.inf), np.minimum(sent / np.where(leaves, beyond, sent), 1.0)
