@@ -15,10 +15,12 @@ from planner.search.pick import first_of_each, kinds
 from planner.search.request import Broken, Fixed, Request
 from planner.search.space import allows, by_cost, fillable
 from planner.setup import Setup
-from planner.step.estimate import Estimate, estimate, least_step_s, totals
+from planner.step.estimate import Estimate, estimate, totals
 from planner.step.given_stages import filled_one_by_one
 from planner.step.legality import legal
 from planner.step.pipelines import trait
+from planner.step.step_costs import step_costs
+from planner.step.step_time import step_time
 from planner.step.timeline.many import simulate_all
 from planner.step.timeline.timed import timed_estimate
 
@@ -64,10 +66,11 @@ def _hopeful(setup: Setup, candidates: list[Layouts], best_s: float) -> list[tup
     if not candidates:
         return []
     table = Layouts.concatenate(candidates)
-    hopeful = np.flatnonzero(least_step_s(setup, table) < best_s)
+    costs = step_costs(setup, table)
+    hopeful = np.flatnonzero(step_time(costs, bubble=False).total_s < best_s)  # what no order can go below
     if not len(hopeful):
         return []
-    found = zip(hopeful, *simulate_all(setup, table.take(hopeful)), strict=True)
+    found = zip(hopeful, *simulate_all(setup, table.take(hopeful), costs.take(hopeful)), strict=True)
     return [(candidates[i], float(step_time_s), float(peak_bytes)) for i, step_time_s, peak_bytes in found]
 
 

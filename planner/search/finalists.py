@@ -12,6 +12,7 @@ from planner.search.shortlist import ALTERED
 from planner.setup import Setup
 from planner.step.estimate import Estimate
 from planner.step.pipelines import exact_uneven
+from planner.step.step_costs import StepCosts
 from planner.step.timeline.many import simulate_all
 from planner.step.timeline.timed import has_timeline, most_operations
 
@@ -20,9 +21,12 @@ TOGETHER = 12  # simulated side by side where one is due that the others are lik
 MOST_OPERATIONS = 250_000  # in all: about half a second of Python
 
 
-def refine(setup: Setup, result: Estimate, order: Any, top: int, kind: Ints | None = None) -> Estimate:
+def refine(
+    setup: Setup, result: Estimate, order: Any, top: int, kind: Ints | None = None, costs: StepCosts | None = None
+) -> Estimate:
     """The estimate with the step times of likely winners simulated.
 
+    costs: the layouts' `step_costs`, where they are known.
     order: fitting layouts, best first. kind: a number for each layout; of those that share it the first alone counts
     (`planner.search.pick.kinds`). Pipelines among the first `top` are run, until all of these are; then those
     that might belong there: by their step without any bubble, where the closed form does not follow uneven ranks.
@@ -46,7 +50,7 @@ def refine(setup: Setup, result: Estimate, order: Any, top: int, kind: Ints | No
         if not due or (left < size[due[0]] and ran):
             break
         if due[0] not in known:
-            known |= _simulated(setup, layouts, _within(due, size, left))
+            known |= _simulated(setup, layouts, _within(due, size, left), costs)
         first = due[0]
         step[first], peak = known[first]
         fits[first] = peak <= setup.cluster.accelerator.usable_bytes
@@ -63,7 +67,10 @@ def _within(due: list[int], size: Ints, left: int) -> list[int]:
     return due[: max(int(np.searchsorted(np.cumsum(size[due]), left, side="right")), 1)]
 
 
-def _simulated(setup: Setup, layouts: Layouts, rows: list[int]) -> dict[int, tuple[float, float]]:
+def _simulated(
+    setup: Setup, layouts: Layouts, rows: list[int], costs: StepCosts | None
+) -> dict[int, tuple[float, float]]:
     """Seconds of the step and bytes of the fullest rank, by row."""
-    seconds, peak_bytes = simulate_all(setup, layouts.take(rows))
+    own = None if costs is None else costs.take(rows)
+    seconds, peak_bytes = simulate_all(setup, layouts.take(rows), own)
     return dict(zip(rows, zip(seconds.tolist(), peak_bytes.tolist(), strict=True), strict=True))

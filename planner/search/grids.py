@@ -24,7 +24,7 @@ from planner.models import Transformer
 from planner.search.request import Broken
 from planner.step.legality import legal
 
-A_GRID = 16_384  # layouts whose arithmetic takes as long as a grid's calls
+A_GRID = 32_768  # layouts whose arithmetic takes as long as a grid's calls
 KINDS = 4_096  # more than there are kinds of axes: layouts of two of them never share a number
 CHUNK = 131_072  # layouts estimated at once: enough to make numpy's calls cheap
 
@@ -202,15 +202,13 @@ class _Rows:
 def _joined(kinds: list[_Rows]) -> list[_Rows]:
     """Kinds of few rows joined, under axes that have the values of all of them: each grid costs calls besides."""
     groups = [([set(axis.values) for axis in kind.axes], [kind]) for kind in kinds]
-
-    def size(axes: list[set[tuple[int, ...]]], kinds: list[_Rows]) -> int:
-        return prod(map(len, axes)) * sum(len(kind) for kind in kinds)
+    rows = [len(kind) for kind in kinds]
 
     def more(i: int, j: int) -> int:
         """Layouts that two groups have more when joined."""
-        (one, kinds), (other, others) = groups[i], groups[j]
-        both = [a | b for a, b in zip(one, other, strict=True)]
-        return size(both, kinds + others) - size(one, kinds) - size(other, others)
+        (one, _), (other, _) = groups[i], groups[j]
+        both = prod([len(a | b) for a, b in zip(one, other, strict=True)]) * (rows[i] + rows[j])
+        return both - prod(map(len, one)) * rows[i] - prod(map(len, other)) * rows[j]
 
     while len(groups) > 1:
         least, i, j = min((more(i, j), i, j) for j in range(len(groups)) for i in range(j))
@@ -218,6 +216,7 @@ def _joined(kinds: list[_Rows]) -> list[_Rows]:
             break
         (one, kinds), (other, others) = groups[i], groups.pop(j)
         groups[i] = ([a | b for a, b in zip(one, other, strict=True)], kinds + others)
+        rows[i] += rows.pop(j)
     return [kinds[0] if len(kinds) == 1 else _together(kinds, axes) for axes, kinds in groups]
 
 

@@ -22,6 +22,7 @@ from planner.search.scan import search
 from planner.search.shortlist import NEAR, Shortlist
 from planner.setup import Setup
 from planner.step.estimate import Estimate, estimate
+from planner.step.step_costs import StepCosts, step_costs
 from planner.step.timeline.timed import timed
 
 OBJECTIVES = ("time", "throughput", "cost", "memory")
@@ -30,12 +31,12 @@ LEAST_RUN = 24  # answers run on the timeline where the plainest is looked for: 
 ROUNDS = 4  # rounds that run what an answer names on the timeline; after them its best are those that were run
 
 
-def _finalists(setup: Setup, shortlist: Shortlist) -> Estimate:
-    """The estimate of all layouts that were kept. Raises LayoutError if none was."""
+def _finalists(setup: Setup, shortlist: Shortlist) -> StepCosts:
+    """The costs of all layouts that were kept. Raises LayoutError if none was."""
     pools = [pool.layouts for pool in (shortlist.fits, shortlist.over) if pool is not None and len(pool.serial)]
     if not pools:
         raise LayoutError(f"no layout that fits takes at most {shortlist.reach_s:.4g} s per step")
-    return estimate(setup, Layouts.concatenate(pools))
+    return step_costs(setup, Layouts.concatenate(pools))
 
 
 def _ties(shortlist: Shortlist, closed: Estimate, result: Estimate, order: Ints) -> int:
@@ -103,8 +104,9 @@ def recommend(
     slowest_s = reach_s * (1.0 + OTHER_KINDS) * (ALL_AGAIN if setup.framework.block_recompute else 1.0)
     by_memory = objective == "memory"
     shortlist = search(setup, request, top=top, by_memory=by_memory, rivals=rivals, reach_s=slowest_s, among=among)
-    closed = _finalists(setup, shortlist)
-    tried = [] if by_memory else simulate_finalists(setup, request, closed, top, plainest)
+    costs = _finalists(setup, shortlist)
+    closed = estimate(setup, costs.case.layouts, costs)
+    tried = [] if by_memory else simulate_finalists(setup, request, closed, top, plainest, costs)
     result = Estimate.concatenate(tried) if tried else closed
     legal = shortlist.legal + sum(len(more.step_time_s) for more in tried[1:])
     counts = legal, shortlist.fitting - int(closed.fits.sum())
@@ -117,7 +119,7 @@ def recommend(
         due = found.nearly_fastest if best_alone or reach_s < np.inf else found.named
         if known(result)[due].all():
             break
-        result = timed(setup, result, due)
+        result = timed(setup, result, due, costs)
     return replace(found, ties=_ties(shortlist, closed, result, order) if len(order) else 0)
 
 
@@ -158,15 +160,17 @@ def nothing_fits(setup: Setup, found: Recommendation, gpus: int) -> LayoutError:
     )
 
 
-def simulate_finalists(setup: Setup, request: Request, closed: Estimate, top: int, plainest: bool) -> list[Estimate]:
+def simulate_finalists(
+    setup: Setup, request: Request, closed: Estimate, top: int, plainest: bool, costs: StepCosts | None = None
+) -> list[Estimate]:
     """The finalists, the best of them simulated; then a few layouts that a search's grids don't have.
 
     These are one under another schedule, some with virtual stages filled by cost, and some with full recomputation, or
-    offload, of some layers alone.
+    offload, of some layers alone. costs: the finalists' `step_costs`, where they are known.
     """
     order = _ranked(closed, "time")
     kind = kinds(closed.layouts) if plainest else None
-    out = [refine(setup, closed, order, max(top, LEAST_RUN if plainest else 0), kind)]
+    out = [refine(setup, closed, order, max(top, LEAST_RUN if plainest else 0), kind, costs)]
     order = order[np.argsort(out[0].step_time_s[order], kind="stable")]
     order = order[out[0].fits[order]]
     if request.fixed.schedule is None and request.fixed.virtual_stages is None:

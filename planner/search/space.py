@@ -59,8 +59,12 @@ def default_schedules(allow_async: bool = False) -> tuple[str, ...]:
     return tuple(name for name, s in SCHEDULES.items() if s.quick and (s.synchronous or allow_async))
 
 
-def _runs(model: Transformer, pp: int, names: tuple[str, ...], fixed: Fixed) -> list[Run]:
-    """Virtual stages and slices for each schedule with so many stages."""
+Chunks = dict[Split, list[int]]
+"""Virtual stages by the splits that are listed for them."""
+
+
+def _runs(model: Transformer, pp: int, names: tuple[str, ...], fixed: Fixed, uneven: Chunks) -> list[Run]:
+    """Virtual stages and slices for each schedule with so many stages; uneven: their `uneven_chunks`."""
     number = list(range(len(names)))
     if pp == 1:
         # Without a pipeline only the order of layers and micro-batches is left to choose.
@@ -73,10 +77,10 @@ def _runs(model: Transformer, pp: int, names: tuple[str, ...], fixed: Fixed) -> 
         if schedule.one_layer_chunks:
             chunks = [layers] if layers * pp == model.num_layers else []
         elif schedule.chunks is not None:
-            uneven = not schedule.looped_placement and _over_a_v(model, pp, schedule.chunks)
-            chunks = [schedule.chunks] if layers % schedule.chunks == 0 or uneven else []
+            in_a_v = not schedule.looped_placement and _over_a_v(model, pp, schedule.chunks)
+            chunks = [schedule.chunks] if layers % schedule.chunks == 0 or in_a_v else []
         elif schedule.has_ends:
-            chunks = sorted({*chunks, *chain(*uneven_chunks(model, pp, fixed).values())})
+            chunks = sorted({*chunks, *chain(*uneven.values())})
         slices = [1]
         if schedule.sliced:
             slices = [k for k in (2, 4, 8, 16) if model.seq_len % k == 0 and model.seq_len // k >= LEAST_SLICE]
@@ -91,7 +95,7 @@ def _over_a_v(model: Transformer, pp: int, chunks: int) -> list[Split]:
     return [*splits, Split.ENDS] if by_both else splits
 
 
-def uneven_chunks(model: Transformer, pp: int, fixed: Fixed) -> dict[Split, list[int]]:
+def uneven_chunks(model: Transformer, pp: int, fixed: Fixed) -> Chunks:
     """Virtual stages, two or more, that can't share the layers evenly, by the splits that are listed for them.
 
     A short last stage is listed where it is asked for: a split by cost leaves its slowest rank no more to do.
@@ -155,8 +159,8 @@ def _shards(zero: int, copies: int) -> bool:
     return copies == 1 or zero == 3 or (zero > 0 and copies != A_NODE_EACH)
 
 
-def _splits(model: Transformer, pp: int, v: int, schedule: Schedule, request: Request) -> list[Split]:
-    """How the layers of so many stages and virtual stages may be split."""
+def _splits(model: Transformer, pp: int, v: int, schedule: Schedule, request: Request, uneven: Chunks) -> list[Split]:
+    """How the layers of so many stages and virtual stages may be split; uneven: their `uneven_chunks`."""
     settled = request.fixed.layer_split
     if pp == 1:
         return [Split.EVEN]
@@ -167,7 +171,7 @@ def _splits(model: Transformer, pp: int, v: int, schedule: Schedule, request: Re
     if not schedule.looped_placement:
         splits = _over_a_v(model, pp, v)
     elif model.num_layers % (pp * v):
-        splits = [split for split, chunks in uneven_chunks(model, pp, request.fixed).items() if v in chunks]
+        splits = [split for split, chunks in uneven.items() if v in chunks]
     return request.fixed.among("layer_split", splits)
 
 
@@ -226,10 +230,11 @@ def runs_of(
     """Rows of schedule, virtual stages and slices for so many stages, by the choices that combine with them."""
     out: dict[Axes, list[Run]] = {}
     known: dict[tuple[Ways, Ways, Ways], Axes] = {}
-    for run in _runs(model, pp, names, request.fixed):
+    uneven = uneven_chunks(model, pp, request.fixed)
+    for run in _runs(model, pp, names, request.fixed, uneven):
         schedule = get_schedule(names[run.schedule])
         stages = tuple(stages_of_zero(pp, schedule, request.no_zero_1))
-        splits = tuple(_splits(model, pp, run.virtual_stages, schedule, request))
+        splits = tuple(_splits(model, pp, run.virtual_stages, schedule, request, uneven))
         own = tuple(_modes(model, schedule, request)), stages, splits
         axes = known[own] = known.get(own) or _axes(*own, sequence, exchanged, request)
         if all(axis.values for axis in axes):

@@ -28,6 +28,7 @@ from planner.step.step_costs import StepCosts, layers_of_ends, step_costs, unspl
 from planner.step.step_time import StepTime, step_time
 
 ROUNDING = 1e-12  # of a step
+FEW_LAYOUTS = 65_536  # of a grid, in two parts: their calls take as long as what these leave out
 
 
 @record
@@ -147,7 +148,7 @@ def totals(setup: Setup, layouts: Layouts, one: OneLayer | None = None) -> Total
     some = unsplit(setup, layouts, one)
     ends = layers_of_ends(some)
     least, apart = alike(layouts, ends)
-    if apart.all() or not apart.any():
+    if apart.all() or not apart.any() or len(layouts) <= FEW_LAYOUTS:
         return _totals(with_stages(some, ends if apart.any() else least))
     rows = [np.flatnonzero(~apart), np.flatnonzero(apart)]
     own = [records.take(of, at, len(apart)) for at, of in zip(rows, (least, ends), strict=True)]
@@ -164,15 +165,13 @@ def _totals(costs: StepCosts) -> Totals:
     return Totals(step_time_s=step, bubble_s=bubble, memory_bytes=np.broadcast_to(peak, costs.case.layouts.shape))
 
 
-def least_step_s(setup: Setup, layouts: Layouts) -> Array:
-    """Seconds of every layout's step without any bubble, shape (n,): what no order of its operations can go below."""
-    return step_time(step_costs(setup, layouts), bubble=False).total_s
+def estimate(setup: Setup, layouts: Layouts, costs: StepCosts | None = None) -> Estimate:
+    """Step time and peak memory of every layout, which must be legal (`planner.step.legality`).
 
-
-def estimate(setup: Setup, layouts: Layouts) -> Estimate:
-    """Step time and peak memory of every layout, which must be legal (`planner.step.legality`)."""
+    costs: their `step_costs`, where they are known.
+    """
     model = setup.model
-    costs = step_costs(setup, layouts)
+    costs = costs or step_costs(setup, layouts)
     time = step_time(costs)
     ranks = rank_memories(costs)
     kinds = np.array([bool(unmeasured(kinds_of(setup, p.name.lower()))) for p in Precision])

@@ -43,16 +43,16 @@ def _dense(layers: Array, leading: float) -> Array:
 
 def chunks_of(layouts: Layouts, stages: Stages, model: Transformer, count: int) -> Share:
     """The virtual stages of one layout (a table of length one), without ends; a user's order may have another count."""
-    row = layouts.row(0)
-    p, v = row["pp"], row["virtual_stages"]
-    if row["pipeline_layout"] and count == p * v:
-        return given_chunks(row["pipeline_layout"], model)
+    p, v = int(layouts.pp[0]), int(layouts.virtual_stages[0])
+    given = layouts.pipeline_layout_names[int(layouts.pipeline_layout[0])]
+    if given and count == p * v:
+        return given_chunks(given, model)
     split = int(layouts.layer_split[0])
     if count == p * v and stages.chunk_ends is not None and filled_one_by_one(layouts)[0]:
         first, last = (int(np.ravel(x)[0]) for x in stages.chunk_ends)
         layers: Any = stages_between(int(np.ravel(model.num_layers)[0]), count, first, last)
     elif count == p * v and (v == 1 or split not in (Split.ENDS, Split.LAST)):
-        layers = _shared_out(stages.layers(0, p), row)
+        layers = _shared_out(stages.layers(0, p), layouts.schedule_names[int(layouts.schedule[0])], v)
     else:
         split = split if count == p * v else Split.EVEN
         num_layers, heads = (int(np.ravel(x)[0]) for x in (model.num_layers, model.output_heads))
@@ -64,11 +64,11 @@ def chunks_of(layouts: Layouts, stages: Stages, model: Transformer, count: int) 
     return Share(layers=layers, modules=modules, dense=_dense(layers, leading))
 
 
-def _shared_out(ranks: Ints, row: dict[str, Any]) -> Ints:
-    """Layers of the virtual stages of ranks with so many: alike, a remainder one each to a rank's first ones."""
-    p, v = row["pp"], row["virtual_stages"]
+def _shared_out(ranks: Ints, schedule: str, v: int) -> Ints:
+    """Layers of the v virtual stages of ranks with so many: alike, a remainder one each to a rank's first ones."""
+    p = len(ranks)
     stage = np.arange(p * v)
-    held = ranks[get_schedule(row["schedule"]).rank_of(Pipeline(p=p, m=1, v=v), stage, 0)]
+    held = ranks[get_schedule(schedule).rank_of(Pipeline(p=p, m=1, v=v), stage, 0)]
     return np.asarray(held // v + (stage // p < held % v))
 
 

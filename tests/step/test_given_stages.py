@@ -36,7 +36,7 @@ def test_nvidias_recipe_is_legal_and_has_its_layers_where_it_says():
     assert layouts.virtual_stages.tolist() == [4]
     costs = step_costs(setup, layouts)
     order = get_schedule("interleaved").order(one_pipe(p=8, m=16, v=4))
-    loads = stage_loads(costs, 32)
+    loads = stage_loads(costs, [0], [32])[0]
     ranks = rank_loads(order, loads, 1).share
     # Rank r has stages r, 8 + r, 16 + r and 24 + r; the module is on stage 30, of rank 6.
     assert ranks.layers.tolist() == [9, 8, 8, 8, 8, 8, 6, 6]
@@ -55,7 +55,7 @@ def one_pipe(**sizes):
 def test_a_stage_lasts_what_lies_on_it():
     """A dense layer lasts as in a model of dense ones, a sparse one as in a model of sparse ones."""
     setup, layouts = deepseek("Et|(t|)*2(tt|)*27tttt|mL", virtual_stages=4)
-    loads = stage_loads(step_costs(setup, layouts), 32)
+    loads = stage_loads(step_costs(setup, layouts), [0], [32])[0]
     kinds = {}
     for name, model in (("dense", mix.all_dense(setup.model)), ("sparse", mix.all_sparse(setup.model))):
         costs = step_costs(Setup(model, setup.cluster, setup.framework), layouts)
@@ -70,7 +70,7 @@ def test_parameters_of_all_ranks_are_the_models():
     """With a second copy of the token table beside the module, which is on a rank of its own."""
     setup, layouts = deepseek(NVIDIA, tp=1, dp=1, ep=1, etp=1, global_batch=16, sequence_parallel=False)
     order = get_schedule("interleaved").order(one_pipe(p=8, m=16, v=4))
-    held = rank_loads(order, stage_loads(step_costs(setup, layouts), 32), 1)
+    held = rank_loads(order, stage_loads(step_costs(setup, layouts), [0], [32])[0], 1)
     own = RankParts(model=setup.model, layouts=layouts).rank(**vars(held.share))
     table = counts.embedding_params(setup.model)
     assert own.total.sum() == pytest.approx(counts.total_params(setup.model) + table, rel=1e-12)

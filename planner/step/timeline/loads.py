@@ -1,16 +1,23 @@
-"""Loads of one layout for its exact timeline: the seconds of each stage, and what each rank holds."""
+"""Loads of layouts for their exact timelines: the seconds of each stage, and what each rank holds."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from planner.base import records
 from planner.base.arrays import Array, Ints, record
-from planner.costs.case import Case
 from planner.costs.memory.freed_in_turn import in_buckets
-from planner.schedules import Order
+from planner.costs.memory.rank import rank_memory
+from planner.hardware import Framework
+from planner.layouts import Layouts
+from planner.schedules import Order, Pipeline, Schedule
 from planner.schedules.operations import KINDS
+from planner.step.data_comm import DataComm, data_comm
 from planner.step.given_stages import chunks_of
 from planner.step.passes import passes
+from planner.step.pipelines import layers_at_once, shares_ends
+from planner.step.shared_ends import SharedHead
 from planner.step.splits import Share
 from planner.step.step_costs import StepCosts
 
@@ -30,18 +37,32 @@ class StageLoads:
         return np.asarray(self.chunks.layers, dtype=np.int64)
 
 
-def stage_loads(costs: StepCosts, stages: int) -> StageLoads:
-    """Layers and seconds of every stage of one layout (a table of length one)."""
-    layouts = costs.case.layouts
-    chunks = chunks_of(layouts, costs.stages, costs.case.model, stages)
+def head_of(costs: StepCosts, row: int) -> SharedHead | None:
+    """A layout's part of a head that all ranks share; None if its ranks share none."""
+    return costs.shared_head if costs.shared_head is not None and shares_ends(costs.case.layouts)[row] else None
+
+
+def stage_loads(costs: StepCosts, rows: Sequence[int], counts: Sequence[int]) -> list[StageLoads]:
+    """Layers and seconds of every stage of some layouts, by row, that have so many stages: computed as one table."""
+    chunks = [_stages_of(costs, row, count) for row, count in zip(rows, counts, strict=True)]
+    times = passes(costs.take(np.repeat(rows, counts)), records.concatenate(chunks), 1.0)
+    each = zip(*(np.split(x, np.cumsum(counts)[:-1]) for x in times), strict=True)
+    return [
+        StageLoads(chunks=own, forward_s=f, input_grad_s=i, weight_grad_s=w)
+        for own, (f, i, w) in zip(chunks, each, strict=True)
+    ]
+
+
+def _stages_of(costs: StepCosts, row: int, stages: int) -> Share:
+    """What lies on each stage of a layout."""
+    layouts, at = costs.case.layouts, slice(row, row + 1)
+    one = records.take((layouts, costs.stages, costs.case.model), at, len(layouts))
     index = np.arange(stages)
     embedding, head = 1.0 * (index == 0), 1.0 * (index == stages - 1)
-    if costs.shared_head is not None:  # each rank's part of the embedding; the head's are operations of their own
-        p = int(layouts.pp[0])
+    if head_of(costs, row) is not None:  # each rank's part of the embedding; the head's are operations of their own
+        p = int(layouts.pp[row])
         embedding, head = (index < p) / p, np.zeros(stages)
-    chunks = replace(chunks, first=embedding, last=head)
-    forward, input_grad, weight_grad = passes(costs, chunks, 1.0)
-    return StageLoads(chunks=chunks, forward_s=forward, input_grad_s=input_grad, weight_grad_s=weight_grad)
+    return replace(chunks_of(*one, stages), first=embedding, last=head)
 
 
 @record
@@ -66,14 +87,55 @@ def rank_loads(order: Order, loads: StageLoads, copies: int, shared: bool = Fals
     )  # fmt: skip
 
 
-def gradients_to_come(case: Case, order: Order, gradients_bytes: Array) -> Array:
+@record
+class OwnStates:
+    """What ranks have of the whole model's states, and of what moves them; arrays of shape (p,).
+
+    share: parameters, of the busiest rank's. shown_s: of the gather, what shows before the first pass. tied_s: the sum
+    of a tied embedding's gradients. static_bytes: all memory but activations; gradients_bytes: the gradients of it.
+    """
+
+    share: Array
+    data: DataComm
+    shown_s: Array
+    tied_s: Array
+    update_s: Array
+    static_bytes: Array
+    gradients_bytes: Array
+
+
+def own_states(
+    costs: StepCosts, rows: Sequence[int], sizes: Sequence[tuple[Schedule, Pipeline]], loads: Sequence[RankLoads]
+) -> list[OwnStates]:
+    """The states of the ranks of some layouts, by row, with such pipelines and loads: computed as one table."""
+    ranks = [pipe.p for _, pipe in sizes]
+    of = costs.take(np.repeat(rows, ranks))
+    shares = records.concatenate([x.share for x in loads])
+    forward_s, backward_s = (np.concatenate([getattr(x, name) for x in loads]) for name in ("forward_s", "backward_s"))
+    own = of.case.ranks.rank(**vars(shares))
+    share, data = own.total / of.busiest_params, data_comm(of, forward_s, backward_s, shares.layers)
+    memory = rank_memory(
+        of.case, **vars(shares), in_flight=0.0,
+        copies=np.repeat([schedule.copies for schedule, _ in sizes], ranks),
+        versions=np.concatenate([schedule.weight_versions(pipe, np.arange(pipe.p)) for schedule, pipe in sizes]),
+        at_once=layers_at_once(of.case.layouts, shares.layers), held=of.activations, own=own,
+    )  # fmt: skip
+    every = OwnStates(
+        share=share, data=data, shown_s=np.maximum(share * data.gather_s - data.gather_hidden_s, 0.0),
+        tied_s=np.where(shares.first != shares.last, of.traffic.tied_s, 0.0), update_s=of.update_s,
+        static_bytes=memory.total_bytes, gradients_bytes=memory.gradients_bytes,
+    )  # fmt: skip
+    every = records.mapped(every, lambda x: np.broadcast_to(x, share.shape))
+    return [records.take(every, slice(end - p, end)) for p, end in zip(ranks, np.cumsum(ranks), strict=True)]
+
+
+def gradients_to_come(framework: Framework, one: Layouts, order: Order, gradients_bytes: Array) -> Array:
     """Bytes of a rank's gradients that its first backward pass has yet to make, by operation, shape (n,).
 
     None where a framework's gradients lie in buckets or in a buffer that stays, or are counted from the start.
+    one: the table of the layout alone.
     """
-    layouts = case.layouts
-    framework = case.framework
-    if not framework.freed_in_turn or framework.gradient_passes > 0 or in_buckets(layouts)[0]:
+    if not framework.freed_in_turn or framework.gradient_passes > 0 or in_buckets(one)[0]:
         return np.zeros(len(order))
     backward = np.cumsum(np.isin(order.kind, [KINDS.index(kind) for kind in "BI"]))
     before = np.concatenate([[0], backward])[order.start[:-1]]

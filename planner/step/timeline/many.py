@@ -17,7 +17,7 @@ from planner.schedules import Order, Pipeline, Schedule
 from planner.setup import Setup
 from planner.step.legality import check_legal
 from planner.step.step_costs import StepCosts, step_costs
-from planner.step.timeline.step import PreparedStep, Sized, StepSimulation, finish, prepare, schedule_of, steady_step
+from planner.step.timeline.step import Job, Sized, StepSimulation, finish, prepare, schedule_of, steady_step
 from planner.step.timeline.timeline import run_all
 
 TOGETHER = 250_000  # operations of layouts that are run side by side
@@ -27,8 +27,8 @@ _STEPS: LruCache[bytes, dict[tuple[object, ...], tuple[float, float]]] = LruCach
 """Seconds and bytes of layouts that were simulated, by the setup's identity: some 40 MB."""
 
 
-def simulate_all(setup: Setup, layouts: Layouts) -> tuple[Array, Array]:
-    """Seconds of the step and bytes of the fullest rank of every layout, shape (n,); raises as `simulate_each`.
+def simulate_all(setup: Setup, layouts: Layouts, costs: StepCosts | None = None) -> tuple[Array, Array]:
+    """Seconds of the step and bytes of the fullest rank of every layout, shape (n,); as `simulate_each`.
 
     Results are cached by setup and layout, regardless of the memory's size, because a user's next question mostly
     repeats layouts.
@@ -38,7 +38,8 @@ def simulate_all(setup: Setup, layouts: Layouts) -> tuple[Array, Array]:
     keys = _keys(layouts) if one_model else [(i,) for i in range(len(layouts))]
     due = [i for i, key in enumerate(keys) if key not in cached]
     some = replace(setup, model=records.take(setup.model, due))
-    for at, step in simulate_each(some, layouts.take(due)) if due else ():
+    own = None if costs is None or not due else costs.take(due)
+    for at, step in simulate_each(some, layouts.take(due), own) if due else ():
         cached[keys[due[at]]] = step.step_time_s, float(step.peak_bytes.max())
     seconds, peak_bytes = np.array([cached[key] for key in keys]).reshape(-1, 2).T
     return seconds, peak_bytes
@@ -58,16 +59,20 @@ def _keys(layouts: Layouts) -> list[tuple[object, ...]]:
     return list(zip(*(columns | names).values(), strict=True))
 
 
-def simulate_each(setup: Setup, layouts: Layouts) -> Iterator[tuple[int, StepSimulation]]:
+def simulate_each(
+    setup: Setup, layouts: Layouts, costs: StepCosts | None = None
+) -> Iterator[tuple[int, StepSimulation]]:
     """Every layout's number with its step as `simulate` has it, in an order of their own.
 
     Many run side by side, which is faster than one after the other, those of the same order together.
+    costs: their `step_costs`, where they are known, as they are of legal layouts alone.
 
     Raises LayoutError for an illegal layout, ScheduleError for more operations than a timeline takes.
     """
-    check_legal(setup.model, setup.cluster, layouts)
-    costs = step_costs(setup, layouts)
-    sizes = [schedule_of(layouts.take([i])) for i in range(len(layouts))]
+    if costs is None:
+        check_legal(setup.model, setup.cluster, layouts)
+        costs = step_costs(setup, layouts)
+    sizes = [schedule_of(layouts, i) for i in range(len(layouts))]
     for group in _groups(sizes):
         yield from zip(group, _side_by_side(costs, sizes, group), strict=True)
 
@@ -90,13 +95,14 @@ def _groups(sizes: list[Sized]) -> list[list[int]]:
 
 def _side_by_side(costs: StepCosts, sizes: list[Sized], rows: list[int]) -> Iterator[StepSimulation]:
     """The steps of some rows, in their order."""
-    prepared: dict[int, PreparedStep] = {}
-    own = {i: costs.take(slice(i, i + 1)) for i in rows}
+    jobs = []
     for i in rows:
         schedule, pipe = sizes[i]
         if not schedule.steady:
             order = _ORDERS.get((schedule, pipe), partial(schedule.order, pipe))
-            prepared[i] = prepare(own[i], schedule, pipe, order)
-    timelines = dict(zip(prepared, run_all([x.run for x in prepared.values()]), strict=True))
+            jobs.append(Job(row=i, schedule=schedule, pipe=pipe, order=order))
+    prepared = prepare(costs, jobs) if jobs else []
+    timelines = run_all([x.run for x in prepared])
+    steps = {x.job.row: (x, timeline) for x, timeline in zip(prepared, timelines, strict=True)}
     for i in rows:
-        yield finish(prepared[i], timelines[i]) if i in prepared else steady_step(own[i], *sizes[i])
+        yield finish(*steps[i]) if i in steps else steady_step(costs, i, *sizes[i])

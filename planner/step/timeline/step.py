@@ -11,24 +11,32 @@ from dataclasses import replace
 
 import numpy as np
 
+from planner.base import records
 from planner.base.arrays import Array, record
 from planner.base.errors import LayoutError, ScheduleError
 from planner.costs.layer.slices import even_slices
 from planner.costs.memory.chosen_layers import layers_not_recomputed, offloaded_layers
-from planner.costs.memory.rank import rank_memory
-from planner.costs.parameters import RankParameters
+from planner.costs.memory.rank import Activations
+from planner.hardware import Framework
 from planner.layouts import Layouts
 from planner.schedules import Order, Pipeline, Schedule, get_schedule
 from planner.schedules.operations import KINDS
 from planner.setup import Setup
-from planner.step.chunk_gathers import NAMES, chunk_seconds, has_chunks
-from planner.step.data_comm import DataComm, data_comm
+from planner.step.chunk_gathers import NAMES, ChunkSeconds, chunk_seconds, has_chunks
 from planner.step.legality import check_legal
-from planner.step.pipelines import layers_at_once
 from planner.step.slice_program import times
 from planner.step.step_costs import StepCosts, step_costs
 from planner.step.timeline.chunk_links import ChunkLinks, chunk_links
-from planner.step.timeline.loads import RankLoads, StageLoads, gradients_to_come, rank_loads, stage_loads
+from planner.step.timeline.loads import (
+    OwnStates,
+    RankLoads,
+    StageLoads,
+    gradients_to_come,
+    head_of,
+    own_states,
+    rank_loads,
+    stage_loads,
+)
 from planner.step.timeline.timeline import TimedOrder, Timeline, check_size, durations, run_all
 
 Sized = tuple[Schedule, Pipeline]
@@ -109,9 +117,9 @@ def simulate(
         _check_fits(order, schedule, pipe, int(model.num_layers))
     costs = step_costs(setup, layouts)
     if schedule.steady and order is None:
-        return steady_step(costs, schedule, pipe)
-    chosen = order or schedule.order(pipe)
-    prepared = prepare(costs, schedule, pipe, chosen, slices=_slices(setup, layouts, slices))
+        return steady_step(costs, 0, schedule, pipe)
+    chosen, cut = order or schedule.order(pipe), _slices(setup, layouts, slices)
+    [prepared] = prepare(costs, [Job(row=0, schedule=schedule, pipe=pipe, order=chosen, slices=cut)])
     return finish(prepared, run_all([prepared.run])[0])
 
 
@@ -131,16 +139,16 @@ def _slices(setup: Setup, layouts: Layouts, cut: Sequence[int] | None) -> SliceL
     return SliceLoads(seconds=times(setup, layouts, cut) / mean, tokens=tokens / tokens.mean())
 
 
-def schedule_of(layouts: Layouts) -> Sized:
-    """The schedule of one layout, and the size of its pipeline.
+def schedule_of(layouts: Layouts, i: int = 0) -> Sized:
+    """The schedule of layout i, and the size of its pipeline.
 
     Raises ScheduleError for more operations than a timeline takes.
     """
     sizes = (layouts.pp, layouts.micro_batches, layouts.virtual_stages, layouts.sequence_slices)
-    p, m, v, k = (int(x[0]) for x in sizes)
+    p, m, v, k = (int(x[i]) for x in sizes)
     pipe = Pipeline(p=p, m=m, v=v, k=k)
     check_size(pipe)
-    return get_schedule(layouts.schedule_names[int(layouts.schedule[0])]), pipe
+    return get_schedule(layouts.schedule_names[int(layouts.schedule[i])]), pipe
 
 
 def _check_fits(order: Order, schedule: Schedule, pipe: Pipeline, num_layers: int) -> None:
@@ -161,7 +169,19 @@ def _check_fits(order: Order, schedule: Schedule, pipe: Pipeline, num_layers: in
         raise ScheduleError(f"the schedule has {stages} stages, which don't divide the model's {num_layers} layers")
 
 
-def steady_step(costs: StepCosts, schedule: Schedule, pipe: Pipeline) -> StepSimulation:
+@record
+class Job:
+    """What a timeline is made of: a layout, by its row of a table, and the order of so many of its steps."""
+
+    row: int
+    schedule: Schedule
+    pipe: Pipeline
+    order: Order
+    steps: int = 1
+    slices: SliceLoads | None = None
+
+
+def steady_step(costs: StepCosts, row: int, schedule: Schedule, pipe: Pipeline) -> StepSimulation:
     """A schedule that is never drained: the period that one more step adds, on the timeline of several.
 
     Between two steps each rank, and it alone, waits for its own collectives and update: a quick rank may do so while
@@ -170,7 +190,11 @@ def steady_step(costs: StepCosts, schedule: Schedule, pipe: Pipeline) -> StepSim
     """
     steps = 2 + -(-pipe.p // pipe.m)
     while True:
-        both = [prepare(costs, schedule, pipe, schedule.steps_order(pipe, n), steps=n) for n in (steps, steps + 1)]
+        several = [
+            Job(row=row, schedule=schedule, pipe=pipe, order=schedule.steps_order(pipe, n), steps=n)
+            for n in (steps, steps + 1)
+        ]
+        both = prepare(costs, several)
         longer = finish(both[1], run_all([both[1].run])[0])
         pause_s = longer.exposed_comm_s + longer.update_end_s - longer.update_start_s
         ends = [x.end_s[x.order.start[1:] - 1] for x in run_all([_paused(y, pause_s) for y in both])]
@@ -182,56 +206,66 @@ def steady_step(costs: StepCosts, schedule: Schedule, pipe: Pipeline) -> StepSim
 
 @record
 class PreparedStep:
-    """A layout and an order of so many of its steps, with all that its timeline needs."""
+    """A job with all that its timeline, and the step around that, need.
 
-    costs: StepCosts
-    schedule: Schedule
-    pipe: Pipeline
-    steps: int
+    one: the table of its layout alone, and `held` its activations. sharers: ranks that share the embedding.
+    """
+
+    job: Job
+    framework: Framework
+    one: Layouts
+    held: Activations
+    sharers: int
+    offload_layer_s: float
     loads: StageLoads
     ranks: RankLoads
-    own: RankParameters
-    share: Array
-    data: DataComm
+    states: OwnStates
     run: TimedOrder
-    slices: SliceLoads | None
 
 
-def prepare(
-    costs: StepCosts, schedule: Schedule, pipe: Pipeline, order: Order, *, steps: int = 1,
-    slices: SliceLoads | None = None,
-) -> PreparedStep:  # fmt: skip
-    """One order of so many steps, timed operation by operation.
-
-    own: the ranks' parameters. share: of the busiest rank's.
-    """
-    k = pipe.k
-    loads = stage_loads(costs, int(order.stage.max()) + 1)
-    head = costs.shared_head
-    ranks = rank_loads(order, loads, schedule.copies, head is not None)
-    own = costs.case.ranks.rank(**vars(ranks.share))
-    share = own.total / costs.busiest_params
-    data = data_comm(costs, ranks.forward_s, ranks.backward_s, ranks.share.layers)
-    parts = (0.0,) * 4 if head is None else [float(x[0]) for x in head.parts_s]
-    lasting = durations(order, loads.forward_s / k, loads.input_grad_s / k, loads.weight_grad_s / k, parts)
-    if slices is not None:
-        lasting = lasting * slices.seconds[order.slice]
-    shown = np.maximum(share * data.gather_s - data.gather_hidden_s, 0.0)
-    return PreparedStep(
-        costs=costs, schedule=schedule, pipe=pipe, steps=steps, loads=loads, ranks=ranks, own=own, share=share,
-        data=data, slices=slices,
-        run=TimedOrder(
-            order=order, duration_s=lasting, release_s=shown, links=_links(costs, order, loads, lasting),
-            head_lag_s=() if head is None else head.lags_s(0),
-        ),
-    )  # fmt: skip
+def prepare(costs: StepCosts, jobs: Sequence[Job]) -> list[PreparedStep]:
+    """Jobs of layouts of one table, timed operation by operation. Their ranks and stages are computed together."""
+    case, rows, bare = costs.case, [job.row for job in jobs], replace(costs, ranks=())  # those of the closed form
+    heads = [head_of(costs, row) for row in rows]
+    loads = stage_loads(bare, rows, [int(job.order.stage.max()) + 1 for job in jobs])
+    ranks = [
+        rank_loads(job.order, own, job.schedule.copies, head is not None)
+        for job, own, head in zip(jobs, loads, heads, strict=True)
+    ]
+    states = own_states(bare, rows, [(job.schedule, job.pipe) for job in jobs], ranks)
+    chunked = np.broadcast_to(has_chunks(costs), len(case.layouts))
+    chunks = chunk_seconds(costs)
+    offload_s = 0.0 if costs.offload_layer_s is None else costs.offload_layer_s
+    out = []
+    for job, own, of_ranks, mine, head in zip(jobs, loads, ranks, states, heads, strict=True):
+        row, k = job.row, job.pipe.k
+        one, held, gathers, offload = records.take(
+            (case.layouts, costs.activations, chunks, np.broadcast_to(offload_s, len(case.layouts))),
+            slice(row, row + 1), len(case.layouts),
+        )  # fmt: skip
+        parts = (0.0,) * 4 if head is None else [float(np.ravel(x)[row]) for x in head.parts_s]
+        lasting = durations(job.order, own.forward_s / k, own.input_grad_s / k, own.weight_grad_s / k, parts)
+        if job.slices is not None:
+            lasting = lasting * job.slices.seconds[job.order.slice]
+        links = _links(gathers, case.framework, job.order, own, lasting) if chunked[row] else None
+        run = TimedOrder(
+            order=job.order, duration_s=lasting, release_s=mine.shown_s, links=links,
+            head_lag_s=() if head is None else head.lags_s(row),
+        )  # fmt: skip
+        out.append(PreparedStep(
+            job=job, framework=case.framework, one=one, held=held, sharers=1 if head is None else job.pipe.p,
+            offload_layer_s=float(offload[0]), loads=own, ranks=of_ranks, states=mine, run=run,
+        ))  # fmt: skip
+    return out
 
 
 def _paused(x: PreparedStep, pause_s: Array) -> TimedOrder:
     """Several steps, with an operation of its link between two steps for which a rank waits; pause_s: shape (p,)."""
     order = x.run.order
-    step = order.rank * x.steps + order.micro_batch // x.pipe.m
-    last = (len(step) - 1 - np.unique(step[::-1], return_index=True)[1]).reshape(order.ranks, x.steps)[:, :-1].ravel()
+    step = order.rank * x.job.steps + order.micro_batch // x.job.pipe.m
+    last = (
+        (len(step) - 1 - np.unique(step[::-1], return_index=True)[1]).reshape(order.ranks, x.job.steps)[:, :-1].ravel()
+    )
     nothing, none = np.zeros((len(last), 4)), np.full((len(last), 4), -1)
     links = ChunkLinks(
         rank=order.rank[last], place=last.astype(np.float64), seconds=pause_s[order.rank[last]],
@@ -241,15 +275,13 @@ def _paused(x: PreparedStep, pause_s: Array) -> TimedOrder:
     return replace(x.run, links=links)
 
 
-def _links(costs: StepCosts, order: Order, loads: StageLoads, duration_s: Array) -> ChunkLinks | None:
-    """Collectives of the chunks' sharded states. None if layers, or the whole rank, have their own."""
-    if not has_chunks(costs)[0]:
-        return None
-    one, layers = chunk_seconds(costs), loads.layers.astype(np.float64)
+def _links(one: ChunkSeconds, framework: Framework, order: Order, loads: StageLoads, duration_s: Array) -> ChunkLinks:
+    """Collectives of the sharded states of one layout's chunks."""
+    layers = loads.layers.astype(np.float64)
     gather, again, reduce, *taken = (layers * getattr(one, name)[0] for name in NAMES)
     ends = np.zeros(len(layers))
     ends[[0, -1]] = one.ends_s[0]
-    prefetch = costs.case.framework.overlap_param_gather > 0.0
+    prefetch = framework.overlap_param_gather > 0.0
     return chunk_links(
         order, duration_s, (gather + ends, again), reduce + ends, (taken[0], taken[1], taken[2]), prefetch
     )
@@ -257,45 +289,38 @@ def _links(costs: StepCosts, order: Order, loads: StageLoads, duration_s: Array)
 
 def finish(x: PreparedStep, timeline: Timeline) -> StepSimulation:
     """The step around a timeline: gathers before it, reductions and the update after it, what the ranks hold."""
-    costs, ranks, order, schedule, shown = x.costs, x.ranks, x.run.order, x.schedule, x.run.release_s
+    job, own, share = x.job, x.states, x.ranks.share
+    order, schedule = job.order, job.schedule
     done = timeline.end_s[order.start[1:] - 1]
     if timeline.link_end_s is None:
-        reduce = x.share * x.data.reduce_s
-        reduce_start = done - np.minimum(x.data.reduce_hidden_s, reduce)
+        reduce = own.share * own.data.reduce_s
+        reduce_start = done - np.minimum(own.data.reduce_hidden_s, reduce)
     else:
         reduce = np.maximum(timeline.link_end_s - done, 0.0)
         reduce_start = done
-    tied = np.where(ranks.share.first != ranks.share.last, costs.traffic.tied_s, 0.0)
-    reduce_end = reduce_start + reduce + tied
+    reduce_end = reduce_start + reduce + own.tied_s
     # The norm of all gradients joins the ranks before the update, unless they validate afterwards.
-    ready = reduce_end if schedule.unsynchronised_end else np.full(x.pipe.p, reduce_end.max())
-    end = ready + x.share * costs.update_s
-    begin = timeline.start_s[order.start[:-1]] - shown
-    held = costs.activations
-    slack = (1.0 + costs.case.framework.fragmentation) / x.pipe.k
-    chunks = x.loads.chunks
-    whole = layers_not_recomputed(costs.case.layouts, chunks.layers, 1.0)
-    moved = offloaded_layers(costs.case.layouts, chunks.layers, 1.0)
+    ready = reduce_end if schedule.unsynchronised_end else np.full(job.pipe.p, reduce_end.max())
+    end = ready + own.share * own.update_s
+    begin = timeline.start_s[order.start[:-1]] - own.shown_s
+    held, chunks, slack = x.held, x.loads.chunks, (1.0 + x.framework.fragmentation) / job.pipe.k
+    whole = layers_not_recomputed(x.one, chunks.layers, 1.0)
+    moved = offloaded_layers(x.one, chunks.layers, 1.0)
     stays = chunks.layers * held.layer[0] - moved * held.moved[0]
     stage_bytes = (stays + whole * held.whole[0] + chunks.modules * held.modules[0]) * slack
-    stage_bytes[0] += held.embedding[0] * slack / (1 if costs.shared_head is None else x.pipe.p)
-    loss = held.loss[0] * (schedule.losses_wait and costs.case.framework.freed_in_turn)  # of one it is in the logits
+    stage_bytes[0] += held.embedding[0] * slack / x.sharers
+    loss = held.loss[0] * (schedule.losses_wait and x.framework.freed_in_turn)  # of one it is in the logits
     stage_bytes[-1] += loss * slack
-    static = rank_memory(
-        costs.case, **vars(ranks.share), in_flight=0.0, copies=schedule.copies,
-        versions=schedule.weight_versions(x.pipe, np.arange(x.pipe.p)),
-        at_once=layers_at_once(costs.case.layouts, ranks.share.layers), held=held, own=x.own,
-    )  # fmt: skip
-    gather = x.share * x.data.gather_s
-    tokens = 1.0 if x.slices is None else x.slices.tokens[order.slice]
+    gather = own.share * own.data.gather_s
+    tokens = 1.0 if job.slices is None else job.slices.tokens[order.slice]
     return StepSimulation(
-        schedule=schedule, pipe=x.pipe, steps=x.steps, loads=x.loads, timeline=timeline, gather_s=gather,
-        gather_hidden_s=gather - shown,
-        reduce_s=reduce, tied_s=tied, reduce_start_s=reduce_start, reduce_end_s=reduce_end,
+        schedule=schedule, pipe=job.pipe, steps=job.steps, loads=x.loads, timeline=timeline, gather_s=gather,
+        gather_hidden_s=gather - own.shown_s,
+        reduce_s=reduce, tied_s=own.tied_s, reduce_start_s=reduce_start, reduce_end_s=reduce_end,
         update_start_s=ready, update_end_s=end,
         held_bytes=timeline.held(stage_bytes[order.stage] * tokens, float(held.weight_grad_share[0]))
-        - gradients_to_come(costs.case, order, static.gradients_bytes),
-        static_bytes=static.total_bytes - loss * np.asarray(ranks.share.last),
-        moved_s=moved * (0.0 if costs.offload_layer_s is None else costs.offload_layer_s[0]),
+        - gradients_to_come(x.framework, x.one, order, own.gradients_bytes),
+        static_bytes=own.static_bytes - loss * np.asarray(share.last),
+        moved_s=moved * x.offload_layer_s,
         step_time_s=float((end - begin).max()) if schedule.unsynchronised_end else float(end.max()),
     )  # fmt: skip

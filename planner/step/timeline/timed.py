@@ -14,6 +14,7 @@ from planner.base.arrays import Bools, Ints
 from planner.layouts import Layouts
 from planner.setup import Setup
 from planner.step.estimate import Estimate, estimate
+from planner.step.step_costs import StepCosts, step_costs
 from planner.step.timeline.many import simulate_all
 
 MOST_OPERATIONS = 100_000
@@ -30,17 +31,22 @@ def has_timeline(layouts: Layouts) -> Bools:
     return np.asarray((layouts.pp > 1) & (most_operations(layouts) <= MOST_OPERATIONS))
 
 
-def timed(setup: Setup, result: Estimate, rows: Any = slice(None)) -> Estimate:
-    """The estimate with the timeline's step and peak memory of some of its layouts (an index array or a mask)."""
+def timed(setup: Setup, result: Estimate, rows: Any = slice(None), costs: StepCosts | None = None) -> Estimate:
+    """The estimate with the timeline's step and peak memory of some of its layouts (an index array or a mask).
+
+    costs: `step_costs` of the first of its layouts, where they are known.
+    """
     some = np.zeros(len(result.layouts), dtype=bool)
     some[rows] = True
     due = np.flatnonzero(some & has_timeline(result.layouts) & ~result.simulated)
     if not len(due):
         return result
     some_of = replace(setup, model=records.take(setup.model, due))
-    return result.with_simulated(due, *simulate_all(some_of, result.layouts.take(due)))
+    known = None if costs is None or due[-1] >= len(costs.case.layouts) else costs.take(due)
+    return result.with_simulated(due, *simulate_all(some_of, result.layouts.take(due), known))
 
 
 def timed_estimate(setup: Setup, layouts: Layouts) -> Estimate:
     """Step time and peak memory of every layout as an answer has them; the layouts must be legal."""
-    return timed(setup, estimate(setup, layouts))
+    costs = step_costs(setup, layouts)
+    return timed(setup, estimate(setup, layouts, costs), costs=costs)
