@@ -39,7 +39,7 @@ from planner.calibration.selection import architecture_of, select
 from planner.hardware import Cluster, Efficiency, Link, load_cluster, load_framework
 from planner.hardware.framework_runs import Unstated
 from planner.validation import MeasuredRun, Predictions, predict, read_runs, scores, shipped_files, unseen_files
-from planner.validation.errors import COLUMNS, TRAITS, HeldOut, errors_in, likeness_of_runs
+from planner.validation.errors import COLUMNS, TRAITS, HeldOut, columns_in, errors_in, likeness_of_runs
 from planner.validation.runs import cluster_name
 
 ARCHITECTURES = ("ampere", "hopper", "blackwell-ultra")
@@ -200,9 +200,8 @@ def unlooked(first: HeldOut, later: HeldOut) -> float:
 
 def first_line(unseen: list[list[str]]) -> list[str]:
     """What first predictions err more than later ones, of dense models and of those with experts."""
-    with Path(__file__).with_name("first_predictions.csv").open() as file:
-        first = errors_in(list(csv.DictReader(file)))
-    later = errors_in([dict(zip(COLUMNS, line, strict=True)) for line in unseen])
+    first = errors_in(columns_in(Path(__file__).with_name("first_predictions.csv").read_text()))
+    later = errors_in(dict(zip(COLUMNS, zip(*unseen, strict=True), strict=True)))
     pools = [(first.where(first.experts == e), later.where(later.experts == e)) for e in (False, True)]
     return ["first", *(f"{unlooked(*pool):.3f}" for pool in pools)]
 

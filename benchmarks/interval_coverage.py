@@ -14,7 +14,6 @@ CRPS) are of the error in logarithms, every set alike.
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,7 @@ from cross_validate import mean_of, strangers, timed
 from numpy.typing import NDArray
 
 from planner.validation import Predictions, read_runs, shipped_files, unseen_files
-from planner.validation.errors import HeldOut, all_errors, errors_in, likeness_of_runs
+from planner.validation.errors import HeldOut, all_errors, columns_in, errors_in, likeness_of_runs
 from planner.validation.interval import left_out_quantiles
 
 Array = NDArray[np.float64]
@@ -33,8 +32,7 @@ FIRST = "as first predicted, publication left out"
 
 def first_errors() -> HeldOut:
     """The errors of runs as they were first predicted."""
-    with (Path(__file__).parent / "first_predictions.csv").open() as file:
-        return errors_in(list(csv.DictReader(file)))
+    return errors_in(columns_in((Path(__file__).parent / "first_predictions.csv").read_text()))
 
 
 def errors_of(p: Predictions) -> HeldOut:

@@ -41,15 +41,8 @@ def try_others(setup: Setup, result: Estimate, order: Any, allow_async: bool) ->
     layouts = result.layouts
     pipelines = [int(i) for i in order[:20] if layouts.pp[i] > 1][:MOST_PIPELINES]
     best = float(result.step_time_s[order[0]]) * (1.0 - WORTH_IT) if len(order) else 0.0
-    candidates = []
-    for i in pipelines:
-        for schedule in SCHEDULES.values():
-            if schedule.quick or not (schedule.synchronous or allow_async):
-                continue
-            one = with_schedule(layouts.take([i]), setup.model, schedule)
-            size = 3 * int(one.pp[0] * one.virtual_stages[0] * one.micro_batches[0])
-            if size <= MOST_OPERATIONS and legal(setup.model, setup.cluster, one)[0]:
-                candidates.append(one)
+    others = [x for x in SCHEDULES.values() if not x.quick and (x.synchronous or allow_async)]
+    candidates = [with_schedule(layouts.take([i]), setup.model, schedule) for i in pipelines for schedule in others]
     chosen: tuple[Layouts, float] | None = None
     for one, step_time_s, peak_bytes in _hopeful(setup, candidates, best):
         if step_time_s < best and peak_bytes <= setup.cluster.accelerator.usable_bytes:
@@ -61,17 +54,21 @@ def try_others(setup: Setup, result: Estimate, order: Any, allow_async: bool) ->
 
 
 def _hopeful(setup: Setup, candidates: list[Layouts], best_s: float) -> list[tuple[Layouts, float, float]]:
-    """The candidates that are faster than the best without their bubble: each with its step, and its fullest rank's
-    bytes."""
+    """The small, legal candidates that are faster than the best without their bubble: each with its step, and its
+    fullest rank's bytes."""
     if not candidates:
         return []
     table = Layouts.concatenate(candidates)
+    small = 3 * table.pp * table.virtual_stages * table.micro_batches <= MOST_OPERATIONS
+    table = table.take(np.flatnonzero(small & legal(setup.model, setup.cluster, table)))
+    if not len(table):
+        return []
     costs = step_costs(setup, table)
     hopeful = np.flatnonzero(step_time(costs, bubble=False).total_s < best_s)  # what no order can go below
     if not len(hopeful):
         return []
     found = zip(hopeful, *simulate_all(setup, table.take(hopeful), costs.take(hopeful)), strict=True)
-    return [(candidates[i], float(step_time_s), float(peak_bytes)) for i, step_time_s, peak_bytes in found]
+    return [(table.take([i]), float(step_time_s), float(peak_bytes)) for i, step_time_s, peak_bytes in found]
 
 
 def try_filled(setup: Setup, request: Request, result: Estimate, order: Any) -> list[Estimate]:

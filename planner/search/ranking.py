@@ -1,7 +1,8 @@
 """Rank every layout: the best, the front of time against memory, and why the rest lost."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import reduce
 from itertools import count
 from typing import Any
 
@@ -110,7 +111,8 @@ def recommend(
     result = Estimate.concatenate(tried) if tried else closed
     legal = shortlist.legal + sum(len(more.step_time_s) for more in tried[1:])
     counts = legal, shortlist.fitting - int(closed.fits.sum())
-    kind = kinds(result.layouts) if plainest and not by_memory else None
+    alike = [result.layouts, on_fewest_context_ranks(result.layouts)] if plainest and not by_memory else []
+    kind = [kinds(layouts) for layouts in alike]
     for rounds in count():  # each round runs at least one more layout on the timeline
         order = _ranked(result, objective)
         if rounds >= ROUNDS:
@@ -181,12 +183,11 @@ def simulate_finalists(
     return out + try_some_layers(setup, request, Estimate.concatenate(out), order, slower)
 
 
-def _best(setup: Setup, result: Estimate, order: Ints, kind: Ints | None) -> Ints:
-    """The layouts to list, best first. kind: list one per kind, the plainest of those too close to tell apart first.
+def _best(setup: Setup, result: Estimate, order: Ints, kind: Sequence[Ints]) -> Ints:
+    """The layouts to list, best first: one per number of each of `kind`, the plainest of those too close to tell apart
+    first; all, fastest first, where there is none.
 
     Micro-batches of several sequences on several context ranks are no other answer than one on fewer.
     """
-    if kind is None:
-        return order
-    listed = first_of_each(plainest_first(setup, result, order), kind)
-    return first_of_each(listed, kinds(on_fewest_context_ranks(result.layouts)))
+    listed = plainest_first(setup, result, order) if kind else order
+    return reduce(first_of_each, kind, listed)

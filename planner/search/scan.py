@@ -50,7 +50,7 @@ def search(
     unpruned = patience = PATIENCE
     for whole, one in _parts(setup, chunk, among or wide_grids(setup, request, chunk)):
         grid = whole
-        if prune and (unpruned <= 0 or shortlist.reach_s < np.inf):
+        if prune and (unpruned <= 0 or (shortlist.reach_s < np.inf and patience == PATIENCE)):
             grid, one = _pruned(shortlist, whole, one)
             patience = 2 * patience if len(grid.serial) == len(whole.serial) else PATIENCE
             unpruned = patience if patience > PATIENCE else 0
