@@ -53,14 +53,14 @@ BELIEVE = {
     ("cdna3", True): "Primus: right to 23 % too fast",
     ("cdna4", True): "two runs of one model are predicted 1.3 to 1.4 times too long; with a kernel of its own in fp8 "
     "one took 1.6 times as long",
-    ("ampere", True): "pre-training within 15 %; one fine-tuning took 2.5 times as long",
+    ("ampere", True): "pre-training within 15 %; one fine-tuning took 2.3 times as long",
     (
         "hopper",
         True,
     ): "with Megatron within 25 %; on AWS 1.4 to 1.9 times as long; where a trainer pads experts 2.4 to 3.9; "
-    "on real data up to 2.5",
+    "on real data up to 2.1",
     ("blackwell", True): "within 20 %",
-    ("blackwell-ultra", True): "within 20 %; on AWS expect 1.2 to 1.7 times as long, with Halo's groups of eight 1.5",
+    ("blackwell-ultra", True): "within 20 %; on AWS expect 1.2 to 1.7 times as long, with Halo's groups of eight 1.25",
 }
 """What the errors mean for somebody who plans a run; docs/accuracy-findings.md says why."""
 

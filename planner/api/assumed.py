@@ -8,7 +8,7 @@ from planner.choices.enumerations import names
 from planner.choices.table import CHOICES, DEGREES
 from planner.choices.training import training_text
 from planner.costs.case import Case
-from planner.costs.layer.expert_routing import dispatchers
+from planner.costs.layer.expert_routing import dispatchers, own_imbalance
 from planner.costs.layer.host_launches import graphed
 from planner.costs.memory.bytes_per_parameter import gradient_bytes, reduced_bytes
 from planner.costs.memory.fit_chance import kinds_of, unmeasured
@@ -93,12 +93,12 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
         how = DISPATCH[Dispatcher(int(dispatchers(case)[0]))]
         usual = "usual on this hardware" if setup.framework.flex_dispatch else setup.framework.name
         said.append(f"tokens to experts by {how} ({'as asked' if int(layouts.dispatcher[0]) else usual})")
-        busiest = float(layouts.expert_imbalance[0])
+        busiest, own = (float(x[0]) for x in (layouts.expert_imbalance, own_imbalance(model, layouts.ep)))
         said.append(
-            "experts evenly loaded, as NVIDIA's recipes force them (real data takes longer: --expert-imbalance)"
-            if busiest == 1.0
-            else f"the busiest experts' rank has {busiest:g} of the mean"
-        )
+            "experts evenly loaded, as NVIDIA's recipes force them (left to itself a router loads the busiest rank "
+            f"{own:.2g} times the mean: --expert-imbalance)"
+            if busiest == 1.0 else f"the busiest experts' rank has {busiest:g} of the mean"
+        )  # fmt: skip
     if setup.export is not None:
         from planner.exporters.plan_export import get_target
 

@@ -196,6 +196,8 @@ class Framework:
     # Kernels.
     fused_experts: bool = yes("All experts of a rank are one kernel, with gate and fp8 cast in its epilogue.",
         because="a product for each expert, Megatron-Core's default")
+    grouped_experts: bool = yes("All experts of a rank are one product (torch._grouped_mm), without the epilogue.",
+        because="a product for each expert, Megatron-Core's default")
     nvfp4_wide_layers: float = figure(0, 1, "Share of the layers whose products stay in 16 bits in nvfp4 training.",
         default=0.0, because="none, as Megatron-Bridge's recipes that its published speeds were measured with")
     fp8_attention: bool = yes(
@@ -322,4 +324,9 @@ class Framework:
     sources: Mapping[str, str]
     own_file: str | None = field(default=None, compare=False)
     """The path of a file of one's own that it came from."""
+
+    @property
+    def one_product(self) -> bool:
+        """Whether a rank's experts are one product, which the host launches at once."""
+        return self.fused_experts or self.grouped_experts
 # fmt: on

@@ -21,7 +21,8 @@ class Unstated:
     or what tensors have of it at one time (allocated).
     states: bf16 where weights, gradients and moments are in bf16 alone, in mixed precision.
     reduction, tensor: whether gradients (below ZeRO 3) and tensor ranks' collectives travel beside compute. loss: the
-    framework whose cross-entropy runs, empty: its own.
+    framework whose cross-entropy runs, empty: its own. routing: whether experts are met evenly, as benchmarks force it,
+    or as the model's own router has it.
     """
 
     attention: Literal["unfused", "fused", "flash1", "flash2", "flash3"] = "flash3"
@@ -36,6 +37,7 @@ class Unstated:
     reduction: Literal["hidden", "exposed"] = "hidden"
     tensor: Literal["hidden", "exposed"] = "hidden"
     loss: str = ""
+    routing: Literal["even", "own"] = "even"
 
 
 @dataclass(frozen=True, kw_only=True)

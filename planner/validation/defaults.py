@@ -18,7 +18,8 @@
 | what no column has: a hybrid's state-spaces; a mixture's shared experts, dense layers, latent attention | the
   preset's of the same layers, widths, heads and experts; else Nemotron-H's state-spaces, a mixture without them |
 | what no column has: whose peak memory; whether gradients, below ZeRO 3, and tensor ranks' collectives travel beside
-  compute; whose cross-entropy | the profile's `[unstated]`, by what its framework does unless told |
+  compute; whose cross-entropy; whether experts are met evenly | the profile's `[unstated]`, by what its framework does
+  unless told |
 | layer_split | the framework's; with virtual stages, or where it splits evenly, ends where that alone divides |
 | etp | tp, Megatron's default; 1 where ep does not divide dp cp |
 | micro_batch, and virtual_stages with it where the schedule is 1f1b or not said | the fastest predicted that fits |
@@ -34,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.choices.table import CHOICES
+from planner.costs.layer.expert_routing import own_imbalance
 from planner.hardware import Cluster, Framework
 from planner.layouts import usual_etp
 from planner.models import Transformer, load_model, model_names
@@ -108,6 +110,7 @@ def candidates(
     unstated, spread = framework.unstated, run["sequence_parallel"]
     kernel = (unstated.amd_attention if architecture.startswith("cdna") else "") or unstated.attention
     graphs = run["cuda_graphs"] if said(run, "graphs") is None else said(run, "graphs")
+    own = bool(model.num_experts) and (said(run, "routing") or unstated.routing) == "own"
     base = {
         "dp": dp, "tp": tp, "pp": pp, "cp": cp, "ep": ep, "global_batch": run["global_batch"],
         "sequence_slices": run["seq_splits"] or 1, "dp_replicate": run["dp_replicate"] or 1,
@@ -116,6 +119,7 @@ def candidates(
         "fused_norm": unstated.fused_norm if run["fused_norm"] is None else run["fused_norm"],
         "cuda_graphs": architecture in unstated.cuda_graphs if graphs is None else graphs,
         "recompute_layers": run["recompute_layers"] or 0,
+        "expert_imbalance": float(own_imbalance(model, ep)) if own else 1.0,
         "capacity_factor": float(said(run, "capacity") or 0.0),
         "dispatcher": said(run, "dispatcher") if framework.node_dispatch and said(run, "dispatcher") else "framework",
         "grad_dtype": said(run, "gradients") or "framework",

@@ -16,6 +16,7 @@ from tests.costs.toy import BYTES, CLUSTER, FLOP, FRAMEWORK, LAUNCHES, LLAMA, MO
 
 ROUTED = replace(MOE, num_shared_experts=0, num_dense_layers=0)  # two layers of four experts of 16, two a token
 ONE_KERNEL = replace(FRAMEWORK, fused_experts=True)
+GROUPED = replace(FRAMEWORK, grouped_experts=True)
 
 
 def values(parts):
@@ -43,6 +44,12 @@ def test_a_rank_s_experts_are_one_kernel_or_launched_one_by_one():
         assert values(matmuls_s(case(slow, ROUTED, chosen))[:3]) == [3 + 2 * launched] * 3
         assert values(matmuls_s(case(slow, ROUTED, chosen))[3:]) == [6 * (launched - 1)]
         assert values(matmuls_s(case(slow, ROUTED, chosen, framework=ONE_KERNEL))) == [*[3 + 2] * 3, 0]
+        assert values(matmuls_s(case(slow, ROUTED, chosen, framework=GROUPED))) == [*[3 + 2] * 3, 0]
+    # A grouped product has no epilogue: its activation is a pass of its own.
+    plain, grouped, fused = (
+        pointwise_s(case(BYTES, ROUTED, layout(), framework=f)) for f in (FRAMEWORK, GROUPED, ONE_KERNEL)
+    )
+    assert values(plain) == values(grouped) != values(fused)
     # A rank's only expert is launched like any other product.
     alone = layout(dp=4, ep=4)
     assert values(matmuls_s(case(slow, ROUTED, alone))[:3]) == [3 + 2] * 3

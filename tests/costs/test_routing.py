@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.costs.layer.expert_routing import reached
+from planner.costs.layer.expert_routing import EXPERT_SPREAD, own_imbalance, reached
 from tests.costs.toy import MOE
 
 WIDE = replace(MOE, num_experts=64, top_k=6)
@@ -39,6 +39,17 @@ def test_limited_routing_reaches_fewer(units, chosen):
     more = replace(WIDE, expert_groups=8, top_k_groups=chosen + 1) if chosen < 7 else WIDE
     assert 1.0 - 1e-12 <= float(reached(limited, units)) <= float(reached(more, units)) + 1e-12
     assert float(reached(limited, units)) <= min(units, WIDE.top_k) + 1e-12
+
+
+def test_a_router_left_to_itself_loads_the_fullest_rank_as_drawn_loads_do():
+    """A rank's load is the mean of its experts', each log-normal as measured ones are; the fullest of all ranks."""
+    assert float(own_imbalance(WIDE, 1)) == 1.0
+    rng, width = np.random.default_rng(0), np.sqrt(np.log1p(EXPERT_SPREAD**2))
+    for ranks, each in ((2, 16), (8, 1), (8, 16), (8, 4), (32, 8), (64, 4)):
+        loads = rng.lognormal(-(width**2) / 2, width, (2000, ranks, each)).mean(axis=2)
+        fullest = (loads.max(axis=1) / loads.mean(axis=1)).mean()
+        model = replace(WIDE, num_experts=ranks * each)
+        assert float(own_imbalance(model, ranks)) == pytest.approx(fullest, rel=0.03)
 
 
 def test_many_at_once_as_one_by_one():

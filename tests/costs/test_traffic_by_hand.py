@@ -232,6 +232,13 @@ def test_context_ring_and_experts():
     assert [first(expert.expert_forward_s), first(expert.expert_backward_s)] == pytest.approx([to_all, to_all])
     again = within(MOE, dp=2, ep=2, recompute=Recompute.FULL)
     assert [first(again.expert_forward_s), first(again.expert_backward_s)] == pytest.approx([to_all, 2 * to_all])
+    # Recomputation that ends with the last tensor needed repeats no combine, unless outputs are weighted after it.
+    early = replace(FRAMEWORK, recompute_stops_early=True, kept_expert_outputs=False)
+    x = layout(dp=2, ep=2, recompute=Recompute.FULL)
+    ended = layer_traffic(case(BYTES, MOE, x, framework=early))
+    assert [first(ended.expert_forward_s), first(ended.expert_backward_s)] == pytest.approx([to_all, 1.5 * to_all])
+    weighted = layer_traffic(case(BYTES, MOE, x, framework=replace(early, kept_expert_outputs=True)))
+    assert first(weighted.expert_backward_s) == pytest.approx(2 * to_all)
     nodes = replace(FRAMEWORK, node_dispatch=True)
     x = layout(tp=4, dp=2, ep=2)
     by_node, by_copy = (layer_traffic(case(BYTES, MOE, x, framework=f)).expert_forward_s[0] for f in (nodes, FRAMEWORK))

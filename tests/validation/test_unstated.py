@@ -122,6 +122,18 @@ def test_a_run_launched_as_planned_has_its_profile_s_overlaps_dispatcher_and_los
     assert took(run(tmp_path, **mixture)) > 1.1 * one.step_time_s  # a plain all-to-all
 
 
+@pytest.mark.parametrize(("framework", "routing"), [
+    ("transformers", "own"), ("megatron-swift", "own"), ("torchtitan", "even"), ("megatron-bridge", "even"),
+])  # fmt: skip
+def test_trainers_of_public_weights_leave_routers_to_themselves(tmp_path, framework, routing):
+    of = run(tmp_path, framework=framework, model="mixtral-8x7b", tp=1, ep=8)
+    even, own = (took(of, routing=how) for how in ("even", "own"))
+    assert took(of) == {"even": even, "own": own}[routing]
+    assert even < own
+    dense = run(tmp_path, framework=framework, tp=1)
+    assert took(dense, routing="own") == took(dense, routing="even")
+
+
 @pytest.mark.parametrize(("framework", "mode"), [("llama-factory", "full"), ("fsdp", "none")])
 def test_a_trainer_that_recomputes_unless_told_is_taken_to_do_so(tmp_path, framework, mode):
     """LLaMA-Factory's disable_gradient_checkpointing is False; of others what fits is taken."""

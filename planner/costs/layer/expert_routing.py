@@ -8,7 +8,7 @@ import numpy as np
 from planner.base.arrays import Array, Bools, Ints, record
 from planner.choices.enumerations import Number
 from planner.costs.case import Case
-from planner.costs.kernels.device import stream_s
+from planner.costs.kernels.device import slowest_of, stream_s
 from planner.costs.placement import members_in_node, node_ranks
 from planner.hardware import Cluster
 from planner.layouts import Dispatcher, Layouts, Precision, Recompute
@@ -60,6 +60,15 @@ scatter_add of 67 million 16-bit numbers takes 2.07 ms on H20's 78 units (flagos
 index_add on A100 0.28e9 (pull request 427), on B200 0.32e9 with half of them to one row (pytorch pull request 183950).
 """
 
+EXPERT_SPREAD = 0.45
+"""Standard deviation over the mean of what a layer's experts take of tokens, where a trained router is left to itself.
+
+The middle of eight measured ones: 0.19 to 0.45 and more of five models on plain text (arXiv 2605.20982: Gini's figure
+0.105, 0.150, one between, twice above 0.24; loads are log-normal, deepseek-ai/DeepEP pull request 393), 1.36 of
+DeepSeek-R1 (NVIDIA/TensorRT-LLM, examples/wide_ep/ep_load_balancer: 0.48 of ranks with eight experts), 1.4 and 1.9 of
+Qwen3-30B on some thousand tokens (mcp-tool-shop-org/gpu-container, routing de-risk: entropy 0.11 and 0.15 below even).
+"""
+
 # Counted in Megatron-Core's router.py, moe_utils.py and token_dispatcher.py and Transformer Engine's permutation.py
 # (r: read, w: written).
 FORWARD = {
@@ -84,6 +93,18 @@ BACKWARD = {
 # r w, in either direction (Megatron-Core, experts.py: quantization_padding); a dispatch of its own pads as it copies.
 PADDED, PADDINGS = 4.0, 3.0
 ADDED = 3.0  # passes of a kernel that adds whole rows: r r w
+
+
+def own_imbalance(model: Transformer, ep: Any) -> Array:
+    """Tokens of the busiest of ep ranks over the mean, as expected of a router that nothing forces to be even.
+
+    A rank's load is the mean of its experts', log-normal as theirs are; the busiest is the largest of ep draws, whose
+    logarithm lies z deviations off, and varies by 1 / (1 + z^2) of one draw's (within 0.06 up to 64 draws). ep, and the
+    model's fields: numbers or (n,); returns shape (n,).
+    """
+    variance = np.log1p(EXPERT_SPREAD**2 * ep / np.maximum(model.num_experts, 1))
+    z = slowest_of(ep)
+    return np.asarray(np.exp(np.sqrt(variance) * z - 0.5 * variance * z**2 / (1.0 + z**2)))
 
 
 def permute_s(case: Case, how: Routing) -> tuple[Array, Array]:

@@ -71,7 +71,7 @@ def kept_operation_bytes(case: Case) -> Array:
 
 def dropped_products_s(case: Case) -> Array:
     """Seconds of a pass's forward products whose outputs are dropped."""
-    seconds, together = np.asarray(0.0), case.framework.fused_experts
+    seconds, together = np.asarray(0.0), case.framework.one_product
     for (rows, columns, depth, count), share in _needed(case):
         if np.any(count):
             along = aligned_share(case.device, case.device.matrix_bytes, depth)

@@ -89,7 +89,7 @@ def matmuls_s(case: Case) -> tuple[Array, Array, Array, Array]:
         shapes = ((rows, columns, depth, along), (rows, depth, columns, both), (columns, depth, rows, both))
         for i, shape in enumerate(shapes):
             count = each / together * (gradient if i == 2 else 1.0)
-            group, wait = group_s(device, *shape, together, case.framework.fused_experts, moved[i])
+            group, wait = group_s(device, *shape, together, case.framework.one_product, moved[i])
             seconds[i], waiting = seconds[i] + count * group, waiting + count * wait
     return seconds[0], seconds[1], seconds[2], waiting
 

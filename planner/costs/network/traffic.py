@@ -206,7 +206,8 @@ def expert_s(case: Case, group: Group, tensor: Group) -> tuple[Array, Array]:
     With sequence parallelism experts that are cut over the tensor group gather every copy there before their products
     and scatter it after, in 16 bits and beside no product (Megatron-Core, token_dispatcher.py; Liu et al. 2025, arXiv
     2504.14960). Where tokens are gathered first, one copy of each goes round both groups, and back. Full recomputation
-    repeats all. The rank with the busiest experts, which receives most, sets the pace.
+    repeats all, or the dispatch alone where it ends with the last tensor that is needed: a combine of weighted outputs
+    keeps none. The rank with the busiest experts, which receives most, sets the pace.
     """
     model, layouts = case.model, case.layouts
     tokens = case.pass_tokens * mix.expert_width(model) / layouts.tp * case.device.element_bytes
@@ -223,7 +224,9 @@ def expert_s(case: Case, group: Group, tensor: Group) -> tuple[Array, Array]:
         one = all_gather_s(group, tokens * copies)
     one = one + np.where(cut, all_gather_s(tensor, tokens * layouts.tp * copies), 0.0)
     once = 2.0 * case.busiest * mix.shares(model).sparse * layouts.sequence_slices * one
-    return once, np.where(layouts.recompute == Recompute.FULL, 2.0, 1.0) * once
+    ends = case.framework.recompute_stops_early and not case.framework.kept_expert_outputs
+    again = np.where(ends & (np.asarray(model.moe_latent) == 0), 0.5, 1.0)
+    return once, np.where(layouts.recompute == Recompute.FULL, 1.0 + again, 1.0) * once
 
 
 def layer_traffic(case: Case) -> LayerTraffic:
