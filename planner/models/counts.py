@@ -17,20 +17,24 @@ def norm_params(m: Transformer) -> Any:
     return m.hidden * (2 - _flag(m.rms_norm))
 
 
-def attention_params(m: Transformer) -> Any:
-    """Parameters of attention: query, key, value and output products with biases, and query and key norms.
+def qkv_params(m: Transformer) -> Any:
+    """Parameters of the products from the hidden state to queries, keys and values, without biases.
 
-    Multi-head latent attention has low-rank products down and up, with an RMSNorm on each latent (DeepSeek-V2, arXiv
-    2405.04434, section 2.1).
+    Multi-head latent attention has low-rank products down and up (DeepSeek-V2, arXiv 2405.04434, section 2.1).
     """
     a, kv, d, h = m.num_heads, m.num_kv_heads, m.head_dim, m.hidden
-    plain = h * (a + 2 * kv) * d + a * d * h
-    plain = plain + _flag(m.qkv_bias) * (a + 2 * kv) * d + _flag(m.output_bias) * h + _flag(m.qk_norm) * 2 * d
     rank_q, rank_kv, rope = np.asarray(m.q_lora_rank), np.asarray(m.kv_lora_rank), m.qk_rope_head_dim
-    query = np.where(rank_q > 0, h * rank_q + rank_q + rank_q * a * d, h * a * d)
-    key_value = h * (rank_kv + rope) + rank_kv + rank_kv * a * (d - rope + m.v_head_dim)
-    latent = query + key_value + a * m.v_head_dim * h
-    return np.where(rank_kv > 0, latent, plain)
+    query = np.where(rank_q > 0, h * rank_q + rank_q * a * d, h * a * d)
+    key_value = h * (rank_kv + rope) + rank_kv * a * (d - rope + m.v_head_dim)
+    return np.where(rank_kv > 0, query + key_value, h * (a + 2 * kv) * d)
+
+
+def attention_params(m: Transformer) -> Any:
+    """Parameters of attention: its four products with biases, and norms of queries and keys, or of the latents."""
+    a, kv, d, rank_kv = m.num_heads, m.num_kv_heads, m.head_dim, np.asarray(m.kv_lora_rank)
+    more = _flag(m.qkv_bias) * (a + 2 * kv) * d + _flag(m.output_bias) * m.hidden + _flag(m.qk_norm) * 2 * d
+    more = np.where(rank_kv > 0, m.q_lora_rank + rank_kv, more)
+    return qkv_params(m) + a * m.value_channels * m.hidden + more
 
 
 def _mlp(m: Transformer, width: Any, inner: Any, bias: Any) -> Any:

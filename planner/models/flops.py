@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from planner.base.errors import UnknownNameError
-from planner.models.counts import active_params, expert_params, mtp_params
+from planner.models.counts import active_params, expert_params, mtp_params, qkv_params
 from planner.models.mix import expert_width, sparse_layers, sparse_modules, ssm_channels, window_share
 from planner.models.transformer import Transformer
 
@@ -24,14 +24,7 @@ def forward_flops(m: Transformer, *, causal: bool = False) -> dict[str, Any]:
     """
     further = np.asarray(m.num_mtp_layers)
     s, h, L = m.seq_len, m.hidden, m.num_attention_layers + further
-    a, kv, d = m.num_heads, m.num_kv_heads, m.head_dim
-    rank_q, rank_kv, rope = np.asarray(m.q_lora_rank), np.asarray(m.kv_lora_rank), m.qk_rope_head_dim
-    latent = rank_kv > 0
-    v_dim = m.value_channels
-    query = np.where(rank_q > 0, h * rank_q + rank_q * a * d, h * a * d)
-    projections = np.where(
-        latent, query + h * (rank_kv + rope) + rank_kv * a * (d - rope + m.v_head_dim), h * (a + 2 * kv) * d
-    )
+    a, v_dim = m.num_heads, m.value_channels
     within = np.where(np.asarray(m.window) > 0, np.minimum(m.window, s), s)
     hidden = 0.5 * (causal & ~np.asarray(m.bidirectional))  # the share of all scores that a mask hides
     whole, band = (1.0 - hidden) * s, within * (1.0 - hidden * within / s)
@@ -43,8 +36,8 @@ def forward_flops(m: Transformer, *, causal: bool = False) -> dict[str, Any]:
     inner, states = ssm_channels(m)
     scan = SSM_CHUNK * (states / 2 + inner) + 2 * inner * np.asarray(m.ssm_state)
     per_token = {
-        "qkv": 2.0 * L * projections,
-        "attention_scores": 2.0 * L * keys * a * d,
+        "qkv": 2.0 * L * qkv_params(m),
+        "attention_scores": 2.0 * L * keys * a * m.head_dim,
         "attention_values": 2.0 * L * keys * a * v_dim,
         "attention_output": 2.0 * L * a * v_dim * h,
         "state_space_products": 2.0 * m.num_ssm_layers * h * (3 * inner + states + np.asarray(m.ssm_heads)),
