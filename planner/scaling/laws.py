@@ -141,5 +141,4 @@ get_loss_law: Callable[[str], LossLaw] = partial(_chosen, "loss", "loss law")
 get_critical_batch_law: Callable[[str], CriticalBatchLaw] = partial(
     _chosen, "critical_batch", "law of the critical batch"
 )
-get_compute_optimal: Callable[[str], ComputeOptimal] = partial(_chosen, "compute_optimal", "compute-optimal front")
 get_replica_law: Callable[[str], ReplicaLaw] = partial(_chosen, "replicas", "law of replicas")

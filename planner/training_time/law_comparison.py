@@ -4,7 +4,7 @@ from typing import Any
 
 from planner.models import Transformer
 from planner.scaling.batch import compute_optimal
-from planner.scaling.laws import get_compute_optimal, read_laws
+from planner.scaling.laws import ComputeOptimal, read_laws
 from planner.scaling.loss import compute_optimal_tokens, least_loss
 from planner.training_time.goal import Goal, goal
 
@@ -22,7 +22,7 @@ def compare_laws(model: Transformer, tokens: float | None = None) -> dict[str, A
         "tokens_origin": first.origin,
         "loss": {name: _loss(goal(model, tokens=tokens, loss_law=name)) for name in laws.loss},
         "critical_batch": {name: _batch(aim, model.seq_len) for name, aim in batches.items()},
-        "compute_optimal": {name: _front(name, first.target.compute_flop) for name in laws.compute_optimal},
+        "compute_optimal": {name: _front(law, first.target.compute_flop) for name, law in laws.compute_optimal.items()},
     }  # fmt: skip
 
 
@@ -42,7 +42,6 @@ def _batch(aim: Goal, seq_len: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _front(name: str, flop: float) -> dict[str, float]:
+def _front(law: ComputeOptimal, flop: float) -> dict[str, float]:
     """The best use of 6 N D FLOP by a compute-optimal front: parameters, batch in tokens, steps at that batch."""
-    best = compute_optimal(get_compute_optimal(name), flop)
-    return {"compute_flop": flop} | {key: float(best[key]) for key in ("parameters", "batch_tokens", "steps")}
+    return {"compute_flop": flop} | {key: float(value) for key, value in compute_optimal(law, flop).items()}

@@ -20,7 +20,6 @@ from planner.scaling.batch import (
 )
 from planner.scaling.lamy_poirier import critical_batch
 from planner.scaling.laws import (
-    get_compute_optimal,
     get_critical_batch_law,
     get_loss_law,
     read_laws,
@@ -85,7 +84,7 @@ def test_critical_batches_at_published_sizes():
     # DESIGN of the law: its two fits agree at 20 tokens per parameter (22.91 x 20^0.47 = 93.6 against 93.20).
     by_data = get_critical_batch_law("zhang-2024")
     assert critical_batch_tokens(by_data, 20e6 * 302) / 512 == pytest.approx(93.20 * 302**0.47, rel=0.01)
-    front = compute_optimal(get_compute_optimal("kaplan-2020"), 8.64e19)
+    front = compute_optimal(read_laws().compute_optimal["kaplan-2020"], 8.64e19)
     assert front["parameters"] == pytest.approx(1.3e9)
     assert front["steps"] == pytest.approx(5.4e3)
 
@@ -117,7 +116,7 @@ def test_extrapolation_is_said():
 
 
 def test_unknown_names_and_bad_files(tmp_path):
-    for get in (get_loss_law, get_critical_batch_law, get_compute_optimal):
+    for get in (get_loss_law, get_critical_batch_law):
         with pytest.raises(UnknownNameError, match="kaplan-2020"):
             get("kaplan")
     path = tmp_path / "laws.toml"
