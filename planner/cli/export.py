@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from planner.exporters.target import Target
     from planner.plan_file import SavedPlan
 
-Base = Annotated[str | None, typer.Option("--base", help="torchtitan: your recipe, package.module:function.")]
+Base = Annotated[str | None, o.writes("--base", says="torchtitan: your recipe, package.module:function.")]
 
 
 def command(
