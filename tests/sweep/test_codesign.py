@@ -71,7 +71,7 @@ def test_where_nothing_fits_the_row_says_so(tmp_path):
     assert found.values("status") == ["over memory", "fits"]
     reason = found.values("reason")[0]
     assert reason.startswith("the layout of least memory needs ")
-    assert reason.endswith(" GiB of 3.421")  # what fits with 95 % of 4 GiB
+    assert reason.endswith(" GiB of 3.387")  # what fits with 95 % of 4 GiB
     assert found.values("layouts")[0] == found.values("layouts")[1] > 0
     assert np.isnan(found.numbers("step_time_s")[0])
 
