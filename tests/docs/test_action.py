@@ -14,7 +14,7 @@ from tests.hang import HANG_S
 ROOT = Path(__file__).parents[2]
 ARGUMENTS = (
     "--tensor-model-parallel-size {tp} --micro-batch-size 1 --global-batch-size 64 --num-layers 32 --hidden-size 4096 "
-    "--ffn-hidden-size 11008 --num-attention-heads 32 --seq-length 4096 --swiglu --bf16 --use-distributed-optimizer "
+    "--ffn-hidden-size 11008 --num-attention-heads 32 --seq-length 3072 --swiglu --bf16 --use-distributed-optimizer "
     "--vocab-size 32000\n"
 )
 ASKED = {"FILE": "run/launch.sh", "CLUSTER": "dgx-h100", "OPTIONS": "--gpus 8", "NUMBER": "7", "FAIL": "true"}
