@@ -256,8 +256,8 @@ def by_source(predicted):
         ("together-b200-experts", 0.2, 0.34),
         ("together-gb200", 0.094, 0.135),
         ("together-gb200-experts", 0.405, 0.558),
-        ("fp8flow-h100-experts", 0.235, 0.432),
-        ("fp8flow-h100-fp8-experts", 0.351, 0.55),
+        ("fp8flow-h100-experts", 0.156, 0.32),
+        ("fp8flow-h100-fp8-experts", 0.221, 0.431),
         ("juwels-megatron", 0.14, 0.165),
         ("caraml-gh200", 0.44, 0.44),
         ("marinfold-h100-nemo", 0.3, 0.305),
@@ -265,7 +265,7 @@ def by_source(predicted):
         ("geodesic-gh200-hybrid", 0.086, 0.185),
         ("mixtral-issue-h100-experts", 0.01, 0.01),
         ("megatron-fsdp-gb200-experts", 0.223, 0.302),
-        ("mi355x-primus-q30-experts", 0.34, 0.38),
+        ("mi355x-primus-q30-experts", 0.121, 0.134),
         ("ml-engineering-deepspeed", 0.018, 0.022),  # 0.051 while ZeRO 2 was FSDP's
         ("gpt-simple-a100", 0.042, 0.042),
         # That Megatron-LM's ZeRO 1 loses no bandwidth on many nodes was chosen on these.
