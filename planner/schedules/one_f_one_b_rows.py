@@ -16,8 +16,10 @@ Table = Ints
 
 def units(stage: Any, kind: str, micro_batch: Any, part: Any = 0) -> Table:
     """Operations of one kind from arrays of stage, micro-batch and slice, broadcast together."""
-    columns = np.broadcast_arrays(np.atleast_1d(stage), KINDS.index(kind), micro_batch, part)
-    return np.stack([np.asarray(c, dtype=np.int64) for c in columns], axis=1)
+    out = np.empty((np.broadcast(stage, micro_batch, part).size, 4), dtype=np.int64)
+    for column, values in enumerate((stage, KINDS.index(kind), micro_batch, part)):
+        out[:, column] = values
+    return out
 
 
 def one_in_one_out(forward: Table, backward: Table, warmup: int) -> Table:

@@ -3,11 +3,11 @@ long; with virtual stages filled by cost, where even ones are listed; with recom
 of as few layers as fit, where all recompute."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from planner.base.arrays import Array
+from planner.base.arrays import Array, Ints
 from planner.layouts import Layouts, Recompute, Split
 from planner.schedules import SCHEDULES
 from planner.search.compare import with_schedule
@@ -71,17 +71,55 @@ def _hopeful(setup: Setup, candidates: list[Layouts], best_s: float) -> list[tup
     return [(table.take([i]), float(step_time_s), float(peak_bytes)) for i, step_time_s, peak_bytes in found]
 
 
-def try_filled(setup: Setup, request: Request, result: Estimate, order: Any) -> list[Estimate]:
-    """Estimates of some more layouts with virtual stages filled by cost, faster than the best, of each tp, pp, cp, ep
-    and schedule the fastest. order: fitting layouts, best first.
+class Tried(NamedTuple):
+    """Layouts to try beside those of the grids.
+
+    source: numbers, shape (n,); of layouts that share one the first that fits counts. slower: by which share of the
+    best step they may be slower than it.
     """
-    limit_s = float(result.step_time_s[order[0]]) * (1.0 - WORTH_IT) if len(order) else 0.0
-    return _faster(setup, filled(setup, request, result.layouts.take(order)), limit_s)
+
+    layouts: Layouts
+    source: Ints
+    slower: float = -WORTH_IT
 
 
-def filled(setup: Setup, request: Request, x: Layouts) -> tuple[Layouts, Array] | None:
-    """Some layouts with their virtual stages filled by cost, and the closed form's seconds; endless where one doesn't
-    fit. None if there is none.
+def try_more(setup: Setup, request: Request, result: Estimate, order: Any, slower: float = -WORTH_IT) -> list[Estimate]:
+    """Estimates of some more layouts on the timeline, with virtual stages filled by cost and then with fewer layers
+    recomputed: of each way, and each tp, pp, cp, ep and schedule, the fastest by the closed form.
+
+    order: fitting layouts, best first. slower: by which share of the best step those with fewer may be slower than it.
+    """
+    best_s = float(result.step_time_s[order[0]]) if len(order) else 0.0
+    layouts, chosen, limits = result.layouts, [], np.zeros(0)
+    ways = [*filled(setup, request, layouts.take(order)), *_some_layers(setup, request, layouts, order, slower)]
+    for way, (few, seconds) in zip(ways, that_fit(setup, ways), strict=True):
+        limit_s, quickest = best_s * (1.0 + way.slower), np.argsort(seconds, kind="stable")
+        hopeful = quickest[seconds[quickest] < limit_s]
+        if len(hopeful):
+            chosen.append(few.take(first_of_each(hopeful, kinds(few))[:MOST_SIMULATED]))
+            limits = np.append(limits, np.full(len(chosen[-1]), limit_s))
+    if not chosen:
+        return []
+    timed = timed_estimate(setup, Layouts.concatenate(chosen))
+    faster = np.flatnonzero(timed.fits & (timed.step_time_s < limits))
+    return [timed.take(faster)] if len(faster) else []
+
+
+def that_fit(setup: Setup, ways: list[Tried]) -> list[tuple[Layouts, Array]]:
+    """Of each way the layouts that fit, and count, by the closed form, and its seconds: estimated as one table."""
+    if not ways:
+        return []
+    sums, start, out = totals(setup, Layouts.concatenate([way.layouts for way in ways])), 0, []
+    for layouts, source, _ in ways:
+        here = slice(start, start := start + len(layouts))
+        fits = np.flatnonzero(sums.memory_bytes[here] <= setup.cluster.accelerator.usable_bytes)
+        first = fits[np.unique(source[fits], return_index=True)[1]]
+        out.append((layouts.take(first), sums.step_time_s[here][first]))
+    return out
+
+
+def filled(setup: Setup, request: Request, x: Layouts) -> list[Tried]:
+    """Some layouts with their virtual stages filled by cost; none if there is none.
 
     x: fitting layouts, best first. All numbers of virtual stages are tried in the fastest that have even ones, of
     pipelines for which the grids have no others.
@@ -92,79 +130,48 @@ def filled(setup: Setup, request: Request, x: Layouts) -> tuple[Layouts, Array] 
     some = [i for i in np.flatnonzero(even) if not by_cost(model, int(x.pp[i]))][:MOST_EVEN]
     chunks = [fillable(model, int(x.pp[i])) for i in some]
     if not any(chunks):
-        return None
+        return []
     table = x.take(np.repeat(some, [len(each) for each in chunks]))
     stages, split = np.concatenate(chunks).astype(np.int64), np.full(len(table), Split.BALANCED)
     table = replace(table, virtual_stages=stages, layer_split=split)
     table = table.take(legal(model, setup.cluster, table) & allows(request.fixed, table))
-    if not len(table):
-        return None
-    sums = totals(setup, table)
-    return table, np.where(sums.memory_bytes <= setup.cluster.accelerator.usable_bytes, sums.step_time_s, np.inf)
+    return [Tried(table, np.arange(len(table)))] if len(table) else []
 
 
-def try_some_layers(
-    setup: Setup, request: Request, result: Estimate, order: Any, slower: float = -WORTH_IT
-) -> list[Estimate]:
-    """Estimates of some more layouts that recompute fewer layers, of each tp, pp, cp, ep and schedule the fastest.
+def _some_layers(setup: Setup, request: Request, x: Layouts, order: Any, slower: float) -> list[Tried]:
+    """Layouts that recompute fewer layers than all.
 
     A question that allows `full` alone means every layer, and none is tried. With --allow-offload, activations go to
     the host in layouts that then recompute nothing.
 
-    order: fitting layouts, best first. Each of the fastest that recompute all layers gets the fewest with which it fits
-    in memory by the closed form; the fastest of these are run on the timeline. slower: by which share of the best step
-    they may be slower than it.
+    order: fitting layouts, best first: the fastest that recompute all layers get the fewest with which they fit.
     """
-    fixed = request.fixed
-    whole_only = filled_one_by_one(result.layouts)  # no rule lets their virtual stages recompute some layers
-    every = order[((result.layouts.recompute == FULL) & ~whole_only)[order]]
-    full, alone = every[:MOST_FULL], every[result.layouts.pp[every] == 1][:MOST_FULL]
-    limit = float(result.step_time_s[order[0]]) * (1.0 + slower) if len(full) else 0.0
-    out: list[Estimate] = []
+    fixed, out = request.fixed, []
+    whole_only = filled_one_by_one(x)  # no rule lets their virtual stages recompute some layers
+    every = order[((x.recompute == FULL) & ~whole_only)[order]]
+    full, alone = every[:MOST_FULL], every[x.pp[every] == 1][:MOST_FULL]
     if len(full) and setup.framework.block_recompute and fixed.recompute_layers is None and fixed.recompute != (FULL,):
-        out += _faster(setup, _fewest(setup, result.layouts.take(full), never=fixed.never), limit)
+        out += _fewer(setup, x.take(full), slower, never=fixed.never)
     kept = Recompute.NONE in (fixed.recompute or (Recompute.NONE,)) and fixed.offload_layers is None
     if len(alone) and fixed.offload and setup.framework.offloads_layers and kept:
-        whole = replace(result.layouts.take(alone), recompute=np.full(len(alone), Recompute.NONE))
-        out += _faster(setup, _fewest(setup, whole, "offload_layers"), limit)
+        whole = replace(x.take(alone), recompute=np.full(len(alone), Recompute.NONE))
+        out += _fewer(setup, whole, slower, "offload_layers")
     return out
 
 
-def _faster(setup: Setup, found: tuple[Layouts, Array] | None, limit_s: float) -> list[Estimate]:
-    """The fastest of each kind of some layouts on the timeline, where they fit and take less than the limit."""
-    if found is None:
-        return []
-    few, seconds = found
-    order = np.argsort(seconds, kind="stable")
-    hopeful = first_of_each(order[seconds[order] < limit_s], kinds(few))[:MOST_SIMULATED]
-    if not len(hopeful):
-        return []
-    timed = timed_estimate(setup, few.take(hopeful))
-    faster = np.flatnonzero(timed.fits & (timed.step_time_s < limit_s))
-    return [timed.take(faster)] if len(faster) else []
+def _fewer(
+    setup: Setup, layouts: Layouts, slower: float, choice: str = "recompute_layers", never: Broken = ()
+) -> list[Tried]:
+    """Each layout with every smaller number of layers than all, fewest first; none if there is none.
 
-
-def _fewest(
-    setup: Setup, layouts: Layouts, choice: str = "recompute_layers", never: Broken = ()
-) -> tuple[Layouts, Array] | None:
-    """The smallest number of layers with which each layout fits, and the closed form's seconds of its step.
-
-    choice: the choice that counts layers. never: as of `Fixed`. Layouts that don't fit with fewer than all layers are
-    left out. None if none is left.
+    choice: the choice that counts layers. never: as of `Fixed`.
     """
     most = -(-int(setup.model.num_layers) // (layouts.pp * layouts.virtual_stages))
-    source_row = np.repeat(np.arange(len(layouts)), most - 1)
+    source = np.repeat(np.arange(len(layouts)), most - 1)
+    if not len(source):
+        return []
     layers = np.concatenate([np.arange(1, n) for n in most]).astype(np.int64)
     changes: dict[str, Any] = {choice: layers}
-    table = replace(layouts.take(source_row), **changes)
-    if not len(source_row):
-        return None
-    legal_rows = np.flatnonzero(legal(setup.model, setup.cluster, table) & allows(Fixed(never=never), table))
-    if not len(legal_rows):
-        return None
-    sums = totals(setup, table.take(legal_rows))
-    fits = np.flatnonzero(sums.memory_bytes <= setup.cluster.accelerator.usable_bytes)
-    if not len(fits):
-        return None
-    fewest = fits[np.unique(source_row[legal_rows[fits]], return_index=True)[1]]
-    return table.take(legal_rows[fewest]), sums.step_time_s[fewest]
+    table = replace(layouts.take(source), **changes)
+    rows = np.flatnonzero(legal(setup.model, setup.cluster, table) & allows(Fixed(never=never), table))
+    return [Tried(table.take(rows), source[rows], slower)] if len(rows) else []

@@ -13,7 +13,7 @@ from planner.base.errors import LayoutError, UnknownNameError
 from planner.base.pareto import pareto_front
 from planner.base.units import format_bytes, gpus_text
 from planner.layouts import Attention, Layouts, Precision
-from planner.search.beyond_grids import WORTH_IT, try_filled, try_others, try_some_layers
+from planner.search.beyond_grids import WORTH_IT, try_more, try_others
 from planner.search.finalists import refine
 from planner.search.found import Recommendation, known
 from planner.search.grids import Grid
@@ -178,9 +178,7 @@ def simulate_finalists(
     if request.fixed.schedule is None and request.fixed.virtual_stages is None:
         more = try_others(setup, out[0], order, request.fixed.allow_async)
         out += [] if more is None else [more]
-    out += try_filled(setup, request, out[0], order)
-    slower = OTHER_KINDS if plainest else -WORTH_IT
-    return out + try_some_layers(setup, request, Estimate.concatenate(out), order, slower)
+    return out + try_more(setup, request, out[0], order, OTHER_KINDS if plainest else -WORTH_IT)
 
 
 def _best(setup: Setup, result: Estimate, order: Ints, kind: Sequence[Ints]) -> Ints:

@@ -123,7 +123,7 @@ def by_cost(model: Transformer, pp: int) -> list[int]:
 
     None where ranks can have even chunks of two layers or more, and the head is no more than `MOST_HEAD` of a rank's
     layers: those lose about 1 % to filled ones, which would be a third of a search. Filled ones are then tried on the
-    best of them (`planner.search.beyond_grids.try_filled`).
+    best of them (`planner.search.beyond_grids.filled`).
     """
     layers = model.num_layers
     even = layers % pp == 0 and len(divisors(layers // pp)) > 2

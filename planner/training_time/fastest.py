@@ -15,7 +15,7 @@ from planner.hardware.machines import UNLIMITED
 from planner.layouts import Layouts
 from planner.models import Transformer
 from planner.scaling.training import TrainingTime
-from planner.search.beyond_grids import filled
+from planner.search.beyond_grids import Tried, filled, that_fit
 from planner.search.ranking import recommend
 from planner.search.request import Request
 from planner.search.scan import bounds_all, estimate_all, search, totals_all
@@ -307,7 +307,8 @@ def every_choice(q: TrainingCase, request: Request, tried: Estimate, chosen: Int
     Tensor, pipeline and context ranks are those of the best candidates on as many accelerators with such a batch, and
     of the chosen ones next to it in size: on an odd number of accelerators few candidates were tried.
     """
-    layouts, best, searched = tried.layouts, [], 0
+    layouts, searched = tried.layouts, 0
+    quickest_of: list[tuple[Layouts, list[Tried]]] = []
     sizes = np.stack([layouts.gpus, layouts.global_batch], axis=1)
     apart, place = np.unique(sizes[chosen], axis=0, return_inverse=True)
     for i, (gpus, batch) in enumerate(apart):
@@ -320,8 +321,13 @@ def every_choice(q: TrainingCase, request: Request, tried: Estimate, chosen: Int
         sized = request.held(**degrees).sized(int(gpus), int(batch))
         shortlist = search(q.setup, sized)
         assert shortlist.fits is not None, "a candidate that fits is among the layouts searched"
-        best.append(shortlist.fits.layouts.take([0]))
-        if more := filled(q.setup, sized, shortlist.fits.layouts):
-            best.append(more[0].take([int(more[1].argmin())]))
+        fits = shortlist.fits.layouts
+        quickest_of.append((fits.take([0]), filled(q.setup, sized, fits)))
         searched += shortlist.legal
+    best, more = [], iter(that_fit(q.setup, [way for _, ways in quickest_of for way in ways]))
+    for first, ways in quickest_of:
+        best.append(first)
+        for way in ways:
+            few, seconds = next(more)
+            best.append(few.take([int(seconds.argmin())]) if len(few) else way.layouts.take([0]))
     return estimate_all(q.setup, Layouts.concatenate(best)), searched

@@ -17,7 +17,7 @@ from planner.base.errors import LayoutError
 from planner.costs.memory.chosen_layers import layers_not_recomputed, offloaded_layers
 from planner.layouts import Layouts, Recompute
 from planner.question import load_setup
-from planner.search.beyond_grids import _fewest
+from planner.search.beyond_grids import _fewer, that_fit
 from planner.search.neighbours import one_change
 from planner.search.request import MIXED, Fixed
 from planner.step.estimate import estimate
@@ -146,8 +146,8 @@ def test_a_search_has_it_with_any_framework_alone():
 
 def test_of_layouts_that_offload_the_fewest_recomputed_that_fit_are_found_where_that_is_allowed():
     one = layout(dp=4, pp=1, micro_batch=4, global_batch=128, recompute=Recompute.FULL, offload_layers=4)
-    assert _fewest(H100, one, never=MIXED) is None
-    few, seconds = _fewest(H100, one)
+    assert not _fewer(H100, one, 0.0, never=MIXED)
+    [(few, seconds)] = that_fit(H100, _fewer(H100, one, 0.0))
     every = [estimate(H100, replace(one, recompute_layers=np.array([n]))) for n in range(1, 27)]
     fits = [bool(x.fits[0]) for x in every]
     n = fits.index(True)

@@ -14,7 +14,7 @@ from planner.hardware import load_cluster, load_framework
 from planner.layouts import Layouts, Recompute
 from planner.models import load_model
 from planner.schedules import SCHEDULES
-from planner.search.beyond_grids import _fewest
+from planner.search.beyond_grids import _fewer, that_fit
 from planner.setup import Setup
 from planner.step.estimate import estimate, totals
 from planner.step.legality import check_legal, first_broken
@@ -138,7 +138,7 @@ def test_a_framework_without_it_is_not_told_to():
 def test_the_fewest_that_fit():
     found = recommend(**BOUND_BY_MEMORY)
     setup, best = found.setup, found.found.estimate.layouts.take(found.found.best[:1])
-    few, seconds = _fewest(setup, replace(best, recompute_layers=np.zeros(1, dtype=np.int64)))
+    [(few, seconds)] = that_fit(setup, _fewer(setup, replace(best, recompute_layers=np.zeros(1, dtype=np.int64)), 0.0))
     assert seconds == pytest.approx(totals(setup, best).step_time_s)
     every = replace(best.take(np.zeros(5, dtype=int)), recompute_layers=np.arange(1, 6))
     fits = totals(setup, every).memory_bytes <= setup.cluster.accelerator.usable_bytes

@@ -25,14 +25,14 @@ class _Units:
     def __len__(self) -> int:
         return len(self.first)
 
-    def arrival_s(self, end_s: Array, at: Ints | slice) -> Array:
+    def arrival_s(self, end_s: Array, at: Ints) -> Array:
         """When all is done that some units wait for."""
-        out = end_s.take(self.before[0][at])
+        out = end_s.take(self.before[0].take(at))
         if self.lag_s:
-            out += self.lag_s[0][at]
+            out += self.lag_s[0].take(at)
         for i, before in enumerate(self.before[1:], 1):
-            other = end_s.take(before[at])
-            out = np.maximum(out, other + self.lag_s[i][at] if self.lag_s else other)
+            other = end_s.take(before.take(at))
+            out = np.maximum(out, other + self.lag_s[i].take(at) if self.lag_s else other)
         return out
 
 
@@ -50,19 +50,19 @@ def run_waves(
     end = np.append(np.full(len(units), np.inf), -np.inf)
     head = starts[:-1].copy()
     lanes = np.flatnonzero(head < starts[1:])
-    at, clock, stop = head[lanes], release[lanes], starts[1:][lanes]
+    at, clock, stop, every = head[lanes], release[lanes], starts[1:][lanes], np.ones(len(lanes), dtype=bool)
     while len(lanes):
-        ready = np.ones(len(lanes), dtype=bool)
+        ready = every[: len(lanes)]
         for _ in range(int((stop - at).min())):
             arrival = units.arrival_s(end, at)
-            ready = arrival < np.inf
-            if ready.all():
+            if np.maximum.reduce(arrival) < np.inf:
                 clock = np.maximum(clock, arrival)
                 for last in units.lasts_s:
                     clock = clock + last.take(at)
                 end[at] = clock
                 at = at + 1
                 continue
+            ready = arrival < np.inf
             some = np.flatnonzero(ready)
             if not len(some):
                 break
@@ -85,7 +85,7 @@ def _times(units: _Units, end: Array, starts: Ints, release: Array, n: int) -> t
     ready = np.concatenate([[0.0], done[:-1]])[: len(done)]
     busy = np.flatnonzero(starts[:-1] < starts[1:])
     ready[starts[:-1][busy]] = release[busy]
-    begin = np.maximum(ready, units.arrival_s(end, slice(None)))
+    begin = np.maximum(ready, units.arrival_s(end, np.arange(len(units))))
     unfinished = np.isinf(done)
     begin[unfinished], done[unfinished] = 0.0, -1.0
     if len(units) == n:
