@@ -6,7 +6,6 @@ import errno
 import io
 import json
 import os
-import secrets
 import stat
 import tomllib
 from collections.abc import Callable
@@ -248,7 +247,7 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
 
     Raises OSError if the file can't be written; what was there before is still there.
     """
-    temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
+    temporary = path.parent / f".{os.urandom(8).hex()}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:
         # What was secret is so in the neighbour, too.

@@ -24,6 +24,7 @@ from planner.schedules.base import WHOLE_ROUNDS
 from planner.setup import Setup
 from planner.step.estimate import estimate
 from planner.step.legality import UNEVEN_CHUNKS, first_broken
+from planner.step.step_costs import step_costs
 from planner.step.timeline.timed import timed
 from planner.validation.defaults import candidates, filled_cells, framework_name, same_preset
 from planner.validation.runs import MeasuredRun, cluster_name, said
@@ -277,7 +278,8 @@ def _predict_group(
     if not len(allowed):
         return
     setup = Setup(stack(models, np.array(group.models)[allowed]), group.cluster, group.framework)
-    result = estimate(setup, layouts.take(allowed))
+    costs = step_costs(setup, layouts.take(allowed))
+    result = estimate(setup, costs.case.layouts, costs)
     rows = np.array(group.rows)[allowed]
     likely = result.fit_chance >= 0.5
     wanted = np.where((result.layouts.recompute == Recompute.NONE) & likely, 0, np.where(likely, 1, 2))
@@ -286,7 +288,7 @@ def _predict_group(
         chosen.setdefault(int(rows[c]), int(c))
     if not closed_form:
         picked = np.array(list(chosen.values()))
-        result = timed(setup, result, picked[strict[allowed[picked]] == ""])
+        result = timed(setup, result, picked[strict[allowed[picked]] == ""], costs)
     usual = group.framework.unstated.memory
     whose = np.array([said(runs[r], "memory") or usual if runs[r]["peak_memory_gib"] else "device" for r in rows])
     seen = np.where(np.char.startswith(whose, "first-rank"), result.first_rank_bytes, result.memory_bytes)
