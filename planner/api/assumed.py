@@ -120,23 +120,27 @@ def without_effect(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
     """The choices of a layout, other than usual ones, with which it takes the time and memory that it takes without.
 
     Each is tried at its usual value, and at all values of an enumeration: what is said as the framework has it anyway
-    has an effect where another word would. layouts: a table of one layout.
+    has an effect where another word would. One whose usual value is illegal here has an effect. layouts: a table of
+    one layout.
     """
     row, usual = layouts.row(0), as_it_has(setup, {})
     tried: dict[str, list[dict[str, object]]] = {}
     for name, choice in CHOICES.items():
         default = usual.get(name, choice.plain(choice.default))
         if name not in (*DEGREES, "global_batch") and row[name] != default:
-            values = names(choice.enumeration) if choice.enumeration else [default]
+            values = dict.fromkeys([default, *(names(choice.enumeration) if choice.enumeration else ())])
             tried[name] = [row | {name: value} for value in values if value != row[name]]
     of = np.repeat([*tried], [len(rows) for rows in tried.values()])
     table = Layouts.of_rows([row, *(one for rows in tried.values() for one in rows)])
-    kept = np.flatnonzero(legal(setup.model, setup.cluster, table))
-    found = estimate(setup, table.take(kept))
-    same = np.all([np.isclose(x, x[0], rtol=ALIKE, atol=0.0) for x in (found.step_time_s, found.memory_bytes)], axis=0)
-    each = {name: same[1:][of[kept[1:] - 1] == name] for name in tried}
+    alike = ~(may := legal(setup.model, setup.cluster, table))
+    found = estimate(setup, table.take(np.flatnonzero(may)))
+    same = [np.isclose(x, x[0], rtol=ALIKE, atol=0.0) for x in (found.step_time_s, found.memory_bytes)]
+    alike[may] = np.all(same, axis=0)
+    usual_runs = {name: bool(may[1:][of == name][0]) for name in tried}
     return tuple(
-        f"{CHOICES[name].typed} {value_text(row[name])}" for name, alike in each.items() if len(alike) and alike.all()
+        f"{CHOICES[name].typed} {value_text(row[name])}"
+        for name, runs in usual_runs.items()
+        if runs and alike[1:][of == name].all()
     )
 
 

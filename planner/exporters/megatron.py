@@ -246,9 +246,6 @@ def adapt_core(nearest: Nearest, named: Callable[[str], str]) -> None:
         nearest.change("cuda_graphs", False, "a graph can't repeat attention with dropout")
     if row["precision"] == "fp16" and row["ep"] > 1:
         raise nearest.refuse("ep", "has no expert parallelism in fp16", "recommend with --precision bf16 or --ep 1")
-    if nearest.setup.model.num_experts and row["tp"] > 1:
-        reason = f"experts are trained under tensor parallelism with {named('sequence_parallel')} only"
-        nearest.change("sequence_parallel", True, reason)
     if row["recompute"] == "fine" and row["offload_optimizer"] and gathers_fp8(nearest.setup, row):
         reason = "fp8 parameters beside an offloaded optimizer ask for delayed scaling, which repeats no single modules"
         nearest.change("recompute", "full", reason)

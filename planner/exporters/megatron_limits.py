@@ -1,7 +1,7 @@
 """What Megatron-Core 0.16.1 and Transformer Engine stop at by the model: kept out of a search, and of an export.
 
 Read in Transformer Engine 2.9, attention/dot_product_attention/context_parallel.py (attn_forward_func_with_cp), and in
-Megatron-Core, transformer/transformer_config.py.
+Megatron-Core, transformer/transformer_config.py and transformer/moe/moe_layer.py.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from typing import Any
 from planner.base.errors import LayoutError
 from planner.costs.shapes import is_latent
 from planner.exporters.nearest import Job, Nearest
-from planner.layouts import Layouts
+from planner.layouts import Dispatcher, Layouts
 from planner.models import Transformer
 from planner.search import Fixed
 from planner.search.request import Broken, divisors
@@ -20,6 +20,7 @@ from planner.step.legality import first_broken
 WINDOWS = "sliding windows over context ranks run by exchanged heads alone, ulysses cp"
 LATENT = "latent attention over context ranks takes a ring, ulysses below cp"
 BIASED = "experts with biases are whole on a tensor rank, etp 1"
+SPREAD = "experts are trained under tensor parallelism with sequence parallelism only"
 
 
 def linear_biases(model: Transformer) -> bool:
@@ -33,6 +34,7 @@ def impossible(model: Transformer) -> Broken:
         (model.num_window_layers, WINDOWS, lambda x: (x.cp > 1) & (x.ulysses != x.cp)),
         (is_latent(model), LATENT, lambda x: (x.cp > 1) & (x.ulysses == x.cp)),
         (model.num_experts and linear_biases(model), BIASED, lambda x: x.etp > 1),
+        (model.num_experts, SPREAD, lambda x: (x.tp > 1) & ~x.sequence_parallel & (x.dispatcher != Dispatcher.PPMOE)),
     )
     return tuple((text, broken) for applies, text, broken in table if applies)
 
@@ -46,7 +48,11 @@ def of_model(fixed: Fixed, model: Transformer) -> Fixed:
 
 def adapt(nearest: Nearest) -> None:
     """The nearest layout that runs. Raises LayoutError for windows where heads can't be exchanged over all ranks."""
-    setup, remedy = nearest.setup, {WINDOWS: ("ulysses", nearest.row["cp"]), LATENT: ("ulysses", 1), BIASED: ("etp", 1)}
+    setup = nearest.setup
+    remedy = {
+        WINDOWS: ("ulysses", nearest.row["cp"]), LATENT: ("ulysses", 1), BIASED: ("etp", 1),
+        SPREAD: ("sequence_parallel", True),
+    }  # fmt: skip
     for text, broken in impossible(setup.model):
         if broken(nearest.layouts)[0]:
             key, value = remedy[text]

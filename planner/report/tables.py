@@ -135,7 +135,7 @@ def recommendation_view(found: Recommendation, setup: Setup, beside: Mapping[str
         front = found.front[result.step_time_s[found.front] <= 2.0 * result.step_time_s[found.front[0]]]
         front = front if len(front) <= 6 else front[[0, 1, 2, len(front) // 2, -2, -1]]
         lines += [_table(result, front, model), ""]
-    lines.append(bold("Why the rest lost"))
+    lines.append(bold("Why the rest lost" if len(found.best) else "Nothing fits in memory"))
     lines += [f"  {line}" for line in counted_lines(found) + reason_lines(found)]
     if beside["fewest_gpus"] is not None:
         lines.append(f"  On {gpus_text(beside['fewest_gpus'])} something fits.")
@@ -199,7 +199,8 @@ def counted_lines(found: Recommendation) -> list[str]:
     over = found.legal - found.fitting
     room = "in memory"
     if result.usable_bytes < result.capacity_bytes:
-        room = f"in {format_bytes(result.usable_bytes)}, which fits in {chance_text(result.least_chance)} of cases"
+        of = f"{format_bytes(result.usable_bytes)} of {format_bytes(result.capacity_bytes)}"
+        room = f"in {of}, which fits in {chance_text(result.least_chance)} of cases"
     fit = f"{over:,} do not fit {room}, {found.fitting:,} do" if found.fitting else f"none fits {room}"
     lines = [f"{counted(found.legal, 'legal layout')}; {fit}."]
     if found.ties > 0:
@@ -232,7 +233,7 @@ def reason_lines(found: Recommendation) -> list[str]:
         lines.append("More memory would not change the answer: none over it is 2 % faster.")
     else:
         smaller = " a smaller micro-batch," if found.request.fixed.micro_batch else ""
-        lines.append(f"Nothing fits: use more GPUs,{smaller} or more memory.")
+        lines.append(f"Use more GPUs,{smaller} or more memory.")
     return lines
 
 

@@ -168,3 +168,10 @@ def test_options_without_effect_are_named(choices, said):
     begins = "without effect on this estimate: "
     found = planner.estimate("llama3-8b", "dgx-h100", batch=64, **choices).assumed
     assert [phrase.removeprefix(begins) for phrase in found if phrase.startswith(begins)] == said
+
+
+def test_a_split_without_which_a_layout_is_illegal_has_an_effect():
+    """126 layers, the embedding and the head fill 64 chunks; an even split can't, the others that can take as long."""
+    layout = {"dp": 2, "tp": 8, "pp": 8, "virtual_stages": 8, "schedule": "interleaved", "layer_split": "ends"}
+    one = planner.estimate("llama3-405b", "mi300x-server", batch=64, zero=1, sequence_parallel=True, **layout)
+    assert not any(phrase.startswith("without effect") for phrase in one.assumed)

@@ -217,6 +217,16 @@ def test_experts_with_biases_are_whole_on_a_tensor_rank(to):
     assert best.layout["etp"] == 1
 
 
+def test_a_search_finds_experts_under_tensor_ranks_with_sequence_parallelism_alone():
+    """moe_layer.py raises where tensor ranks of experts have none; planner had advised it for Mixtral on many GPUs."""
+    question = {"gpus": 64, "batch": 64, "tp": 8, "ep": 8, "top": 1}
+    assert recommend("mixtral-8x7b", "dgx-h100", **question).best.layout["sequence_parallel"]
+    with pytest.raises(LayoutError, match="experts are trained under tensor parallelism with sequence parallelism"):
+        recommend("mixtral-8x7b", "dgx-h100", sequence_parallel=False, **question)
+    free = recommend("mixtral-8x7b", "dgx-h100", sequence_parallel=False, any_framework=True, **question)
+    assert not free.best.layout["sequence_parallel"]
+
+
 def written(model: str) -> dict[str, tuple[str, ...]]:
     shape = load_model(model)
     return {name: tuple(values) for name, *values in model_arguments(shape, dropout=False, grouped=True)}
