@@ -41,7 +41,8 @@ def optimizer_s(case: Case, own: RankParameters) -> Array:
     gradients, local = (state_parameters(own, layouts, from_stage) for from_stage in (2, 1))
     moved = state_parameters(updated_bytes(own, layouts), layouts, 1)
     clipped = local * np.where(layouts.all_in_bf16, CLIP_IN_BF16, CLIP_BYTES)
-    update = (moved + clipped) / case.device.memory_rate
+    adam = local * np.where(layouts.all_in_bf16, 0.5, 1.0) * (layouts.optimizer == OptimizerKind.ADAM)
+    update = (moved + clipped + adam * case.framework.apart_update_bytes) / case.device.memory_rate
     muon = layouts.optimizer == OptimizerKind.MUON
     if np.any(muon):
         update = update + np.where(muon, muon_s(case, own), 0.0)

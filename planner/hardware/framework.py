@@ -85,6 +85,9 @@ class Framework:
         default=0.0, because="counted as one collective")
     large_bucket_per_replica: float = figure(
         0, 1e12, "The same for each replica, where that is more.", default=0.0, because="counted as one collective")
+    apart_update_bytes: float = figure(
+        0, 200, "Bytes per parameter that AdamW operation by operation, of fp32 states, moves beyond one kernel's.",
+        default=0.0, because="one kernel updates all, " + MEGATRON)
     update_bytes: float = figure(
         0, 16, "Bytes per parameter that its update takes besides the optimizer's state: a gradient cast to fp32.",
         default=0.0, because=NONE_KNOWN)
@@ -119,6 +122,9 @@ class Framework:
     gate_reduces: float = figure(
         0, 1, "All-reduces of a gated MLP's input gradient beyond one: 1 where gate and up are two products that each "
         "sum theirs.", whole=True, default=0.0, because="gate and up are one product, " + MEGATRON)
+    apart_inputs: bool = yes(
+        "Tensor ranks gather the input of queries, keys, values, gate and up for each product, and sum its gradient.",
+        because="once for attention and once for the MLP, " + MEGATRON)
     copied_sequences: bool = yes("Sequence parallelism's gathers and scatters copy the whole activation of several "
         "sequences, for tokens are not its first dimension.", because="tokens are the first dimension, " + MEGATRON)
     whole_sends: float = figure(
@@ -213,6 +219,9 @@ class Framework:
         "(Megatron-LM's dispatcher allgather).", because="copies go from rank to rank in an all-to-all")
     fused_rotary: bool = yes(
         "Rotary positions turn queries, and keys, in one kernel each.", because="operation by operation")
+    eager_llama: bool = yes(
+        "Norms and rotary positions not fused run as Hugging Face's Llama, which takes longer than their bytes.",
+        because="as long as their bytes")
     entropy_forward_bytes: float = figure(
         0, 200, "Bytes per logit that cross-entropy moves through memory forward.", default=38.0, because=EAGER)
     entropy_backward_bytes: float = figure(

@@ -123,7 +123,7 @@ class Layer:
             fine += again * one
 
         if m.rms_norm and not x.fused_norm:
-            there, back, kernels = (7, 21, 5) if self.fp32 else (18, 45, 7)
+            there, back, kernels = (7, 21, 5) if self.fp32 else (22, 58.5, 7) if f.eager_llama else (18, 45, 7)
         else:
             there, back, kernels = 2, 5, 1
         passes(part.norms * hidden, part.norms / 2 * kernels, there, back, 1.0)
@@ -147,8 +147,9 @@ class Layer:
         if m.rotary:
             one_key = part.attention * self.passed * m.qk_rope_head_dim
             turned = heads * m.num_heads * m.qk_rope_head_dim + one_key if self.latent else both
-            there, kernels = (2, 2) if f.fused_rotary else (8, 6)
-            passes(turned, part.attention * kernels, there, there, float(self.latent))
+            unfused = (19, 23, 10) if f.eager_llama else (8, 8, 6)
+            there, back, kernels = (2, 2, 2) if f.fused_rotary else unfused
+            passes(turned, part.attention * kernels, there, back, float(self.latent))
         passes(both + heads * self.keys * self.value, 2 * part.attention, 2, 2, float(self.latent))
         further = x.cp / x.ulysses - 1
         if f.sdpa_context and further > 0:
@@ -260,7 +261,8 @@ class Layer:
         gradient = f.gradient_bytes if x.precision < Precision.BF16 else f.bf16_gradient_bytes
         gradient = {0: gradient, 1: max(gradient, 4.0), 2: min(gradient, 2.0)}[2 if narrow else int(x.grad_dtype)]
         clipped = (6 if narrow else 16) * local
-        here = (moved + clipped) / self.rate + (muon if is_muon else 0.0)
+        apart = f.apart_update_bytes * (x.optimizer == OptimizerKind.ADAM) * (0.5 if narrow else 1.0)
+        here = (moved + clipped + apart * local) / self.rate + (muon if is_muon else 0.0)
         c = self.cluster
         there = moved / (0.5 * c.host_memory_bandwidth_bytes_per_s / c.gpus_per_node) + clipped / self.rate
         wide = x.precision <= Precision.TF32 or gradient >= 4

@@ -200,17 +200,19 @@ class Told:
         shares = 0.0 if sp or (x.etp < x.tp and self.dispatcher != Dispatcher.PPMOE) else 1.0
         shared = part.sparse * (shares + (self.m.num_shared_experts > 0) - 1)
         into, out = part.norms + shared, part.sums + shared
+        apart = f.apart_inputs * (2 * part.attention + self.m.gated * part.dense)
+        gathered, summed = into + (0 if f.compiled_layers else apart), into + apart
         if not sp:
             one = k * ring.reduce(size)
-            forward, backward = out * one, into * one
+            forward, backward = out * one, summed * one
             again = forward if self.full or self.by_operation else 0.0
             again += f.gate_reduces * self.m.gated * (part.dense + part.sparse) * one
         else:
             gather, scatter = k * ring.gather(small), k * ring.scatter(size)
             if f.copied_sequences and x.tp > 1 and x.micro_batch > 1:
                 gather, scatter = gather + self.stream(2 * small), scatter + self.stream(2 * size)
-            forward, backward = into * gather + out * scatter, out * gather + into * scatter
-            again = forward if self.full else into * (gather + scatter) / 2 if self.by_operation else 0.0
+            forward, backward = gathered * gather + out * scatter, out * gather + summed * scatter
+            again = forward if self.full else gathered * (gather + scatter) / 2 if self.by_operation else 0.0
             if x.precision == Precision.NVFP4 and not x.train:
                 backward += out * k * ring.gather(small)
         whole = k * ring.gather(size)

@@ -37,12 +37,14 @@ QUERIES = replace(MODELS[3], q_lora_rank=0)
 
 def drawn_framework(rng):
     """Every figure that a layer, the ends or the update read, on or off."""
-    flags = ("fused_experts", "compiled_layers", "fused_rotary", "sdpa_context", "gathered_context", "fp8_attention",
-             "recompute_stops_early", "selective_operations", "gathered_logits", "recomputed_head", "fused_routing",
-             "fp32_expert_outputs", "kept_expert_outputs", "single_adds", "one_sharded_copy")  # fmt: skip
+    flags = ("fused_experts", "compiled_layers", "fused_rotary", "eager_llama", "sdpa_context", "gathered_context",
+             "fp8_attention", "recompute_stops_early", "selective_operations", "gathered_logits", "recomputed_head",
+             "fused_routing", "fp32_expert_outputs", "kept_expert_outputs", "single_adds",
+             "one_sharded_copy")  # fmt: skip
     return replace(
         FRAMEWORK, **{name: bool(rng.random() < 0.4) for name in flags}, eager_norm_bytes=rng.choice([0.0, 8.0]),
-        accumulate_bytes=rng.choice([0.0, 6.0]), bf16_accumulate_bytes=10.0, gradient_bytes=rng.choice([2.0, 6.0]),
+        accumulate_bytes=rng.choice([0.0, 6.0]), bf16_accumulate_bytes=10.0, apart_update_bytes=rng.choice([0.0, 52.0]),
+        gradient_bytes=rng.choice([2.0, 6.0]),
         host_step_s=0.2, host_gradients_zero=rng.choice([2.0, 4.0]), host_fp32_gradients_zero=rng.choice([3.0, 4.0]),
     )  # fmt: skip
 

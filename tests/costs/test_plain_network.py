@@ -68,7 +68,8 @@ def drawn_framework(rng):
     return replace(
         FRAMEWORK, **{name: bool(rng.random() < 0.4) for name in flags}, send_turns=rng.choice([1.0, 2.0]),
         whole_sends=rng.choice([0.0, 0.5, 1.0]), sent_mask_bytes=rng.choice([0.0, 2.0]),
-        gate_reduces=rng.choice([0.0, 1.0]), network_startup_s=rng.choice([0.0, 0.7]), deepep_bytes_per_s=0.9,
+        gate_reduces=rng.choice([0.0, 1.0]), apart_inputs=bool(rng.random() < 0.4),
+        network_startup_s=rng.choice([0.0, 0.7]), deepep_bytes_per_s=0.9,
         sharded_nodes=rng.choice([1e6, 1.0, 3.0]), sharded_stage=rng.choice([1.0, 3.0]), fp8_parameter_bytes=1.0,
         reduce_bucket_bytes=rng.choice([0.0, 300.0]), grad_reduce_bytes=rng.choice([2.0, 4.0]),
         bf16_scattered_bytes=rng.choice([2.0, 4.0]),

@@ -15,7 +15,7 @@ from planner.costs.layer.slices import even_slices
 from planner.costs.optimizer import optimizer_s
 from planner.costs.parameters import RankParameters
 from planner.hardware import load_framework
-from planner.layouts import Attention, Layouts, Precision, Recompute
+from planner.layouts import Attention, Layouts, MainDtype, OptimizerKind, Precision, Recompute
 from tests.costs.toy import (
     BYTES,
     FLOP,
@@ -385,6 +385,22 @@ def test_the_optimizer_by_its_bytes():
     assert seconds(offload_optimizer=True) == host + 3 * 100 * 4 + 7
     assert seconds(offload_optimizer=True, offload_fraction=0.25) == 0.25 * host + 0.75 * 25 * 46 + 3 * 100 * 4 + 7
     assert seconds(offload_fraction=0.25) == seconds()  # a share of what isn't offloaded
+
+
+def test_adam_operation_by_operation_moves_more_where_it_runs():
+    """25 of 100 parameters at 52 bytes more, half of that in bf16; none by a host's own kernel, nor another's."""
+    own = RankParameters(layers=np.array([100.0]), experts=np.zeros(1), ends=np.zeros(1))
+
+    def more(**choices):
+        chosen = layout(dp=4, zero=1, **choices)
+        both = [replace(FRAMEWORK, apart_update_bytes=bytes_) for bytes_ in (0.0, 52.0)]
+        one, apart = (float(optimizer_s(case(BYTES, layouts=chosen, framework=f), own)[0]) for f in both)
+        return apart - one
+
+    assert more() == pytest.approx(25 * 52)
+    assert more(main_dtype=MainDtype.BF16) == pytest.approx(25 * 26)
+    assert more(offload_optimizer=True, offload_fraction=0.25) == pytest.approx(0.75 * 25 * 52)
+    assert more(offload_optimizer=True) == more(optimizer=OptimizerKind.SGD) == 0.0
 
 
 def test_gradients_that_wait_on_the_host_cross_its_link_with_every_micro_batch():

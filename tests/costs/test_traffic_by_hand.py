@@ -188,6 +188,23 @@ def test_gate_and_up_may_sum_their_input_s_gradient_one_by_one():
     assert seconds(LLAMA) == 0.0
 
 
+def test_products_may_gather_their_input_one_by_one():
+    """Queries, keys and values three times, gate and up twice: three more gathers and sums; compiled, sums alone.
+
+    A gather or a scatter of 768 bytes to two ranks is half of an all-reduce.
+    """
+    half, own = (768 / 5 + 4) / 2, replace(FRAMEWORK, apart_inputs=True)
+
+    def seconds(model, framework=own, **choices):
+        one = within(model, framework, tp=2, **choices)
+        return [first(one.layer_forward_s) / half, first(one.layer_backward_s) / half]
+
+    assert seconds(LLAMA, sequence_parallel=True) == pytest.approx([4 + 3, 4 + 3])
+    assert seconds(GPT, sequence_parallel=True) == pytest.approx([4 + 2, 4 + 2])
+    assert seconds(LLAMA, replace(own, compiled_layers=True), sequence_parallel=True) == pytest.approx([4, 4 + 3])
+    assert seconds(LLAMA) == pytest.approx([4, 4 + 2 * 3])
+
+
 def test_logits_that_are_gathered():
     """48 tokens of 256 columns in two bytes."""
     gathers = replace(FRAMEWORK, gathered_logits=True)

@@ -482,7 +482,7 @@ def test_profiles_say_what_is_sharded_without_a_pipeline():
     expected |= dict.fromkeys(
         ("llama-factory", "ms-swift", "transformers-liger", "transformers-sync", "unsloth"), (0, 3)
     )
-    expected |= dict.fromkeys(("litgpt", "maxtext", "torchtune", "veomni", "verl"), (3,))
+    expected |= dict.fromkeys(("litgpt", "maxtext", "prime-rl", "torchtune", "veomni", "verl"), (3,))
     expected |= dict.fromkeys(("ddp", "nanogpt", "picotron"), (0,))
     assert {name: load_framework(name).unstated.zero for name in names} == expected
 
@@ -519,15 +519,17 @@ def test_runs_of_nvidias_recipes_on_blackwell_have_cuda_graphs_unless_a_run_or_i
     assert not any(graphs(*one) for one in (*others, (aws, "nemo", "blackwell")))
 
 
-def test_norms_of_hugging_faces_models_are_several_operations_unless_a_run_says_otherwise():
+def test_norms_of_models_of_their_own_code_are_several_operations_unless_a_run_says_otherwise():
+    """Hugging Face's, and those under FSDP; torchtitan's and what a compiler fuses are one kernel."""
+    names = ("transformers", "transformers-deepspeed", "fsdp", "fsdp-compiled", "torchtitan", "jax", "ddp")
     run = next(r for f in unseen_files() for r in read_runs(f) if r["source"] == "deepspeed-gist-a800")
     model, said = load_model("llama-7b"), replace(run, cells={**run.cells, "fused_norm": True})
     fused = {
         (name, of["fused_norm"]): candidates(of, model, load_framework(name))[0]["fused_norm"]
-        for name in ("transformers", "transformers-deepspeed", "fsdp")
+        for name in names
         for of in (run, said)
     }
-    assert [fused[name, None] for name in ("transformers", "transformers-deepspeed", "fsdp")] == [False, False, True]
+    assert [fused[name, None] for name in names] == [False] * 3 + [True] * 4
     assert all(fused[name, True] for name, _ in fused)
 
 

@@ -21,6 +21,7 @@ from planner.costs.layer.kept_operations import by_operation, dropped_products_s
 from planner.costs.layer.matmul_shapes import common_products, expert_products, latent_products, mlp_products
 from planner.costs.shapes import has_dropout, inner_width, is_latent, routed_width
 from planner.costs.summed_gradients import product_bytes
+from planner.hardware import Framework
 from planner.layouts import Recompute
 from planner.models import mix
 
@@ -100,6 +101,10 @@ NORM_FUSED = (2.0, 5.0, 1.0)  # r x, w y | r x, r dy, w dx and partial sums
 # An eager RMSNorm casts up, squares, means, scales, casts down, weighs, each in a pass of its own; its backward
 # walks the same chain with two products and a reduction a step, and sums the two paths to the input.
 NORM_EAGER = (18.0, 45.0, 7.0)
+# Llama's own, and its rotary positions by halves of heads that lie apart (by bytes 10 and 16), as measured in passes at
+# a copy's rate: tests/costs/test_measured_eager_passes.py.
+NORM_LLAMA = (22.0, 58.5, 7.0)
+ROTARY_LLAMA = (19.0, 23.0, 10.0)
 # In fp32 without the casts, the input's gradient of its square counted pass by pass.
 NORM_EAGER_FP32 = (7.0, 21.0, 5.0)
 RESIDUAL = (3.0, 2.0, 1.0)  # r x, r residual, w sum | gradient passed on and summed
@@ -118,6 +123,13 @@ LAYOUT_COPY = (2.0, 2.0, 2.0)  # per element of queries, keys, values: split and
 # its casts are one kernel: r output, r w sum | the same of queries' gradients, those of keys and values joined.
 RING_COPIES = ((10.0, 53.0, 9.0), (20.4, 29.3, 9.0))
 RING_COPIES_COMPILED = ((4.0, 26.0, 5.0), (5.0, 15.0, 3.0))
+
+
+def rotary_passes(framework: Framework) -> tuple[float, float, float]:
+    """The passes of rotary positions, as `pointwise_s` counts passes."""
+    if framework.fused_rotary:
+        return ROTARY_FUSED
+    return ROTARY_LLAMA if framework.eager_llama else ROTARY
 
 
 def pointwise_s(case: Case) -> tuple[Array, Array, Array]:
@@ -145,18 +157,19 @@ def pointwise_s(case: Case) -> tuple[Array, Array, Array]:
     pairs, normed, mlps = part.blocks / 2.0, part.norms / 2.0, part.dense + part.sparse
     # Of the inner elements, those of experts that a token is routed to.
     routed = of_experts / np.maximum(inner, 1.0)
+    eager = NORM_LLAMA if framework.eager_llama else NORM_EAGER
     if framework.fused_experts:
         inner, routed = inner - of_experts, np.zeros_like(routed)
     terms = [
         (part.norms * hidden * norm, normed, NORM_FUSED, 1.0),
-        (part.norms * hidden * (1 - norm) * narrow, normed, NORM_EAGER, 1.0),
+        (part.norms * hidden * (1 - norm) * narrow, normed, eager, 1.0),
         (part.norms * hidden * (1 - norm) * ~narrow, normed, NORM_EAGER_FP32, 1.0),
         (part.blocks * hidden, pairs, RESIDUAL, 0.0),
         (part.blocks * hidden * has_dropout(model, layouts), pairs, DROPOUT, 0.0),
         (inner * (1 - gated), mlps, ACTIVATION, routed),
         (inner * gated, mlps, GATE_FUSED if framework.compiled_layers else GATE, routed),
         (inner * np.asarray(model.clamped), mlps, CLAMP, routed),
-        (turned * np.asarray(model.rotary), part.attention, ROTARY_FUSED if framework.fused_rotary else ROTARY, mla),
+        (turned * np.asarray(model.rotary), part.attention, rotary_passes(framework), mla),
         (qk + heads * kv_heads * v_dim, part.attention, LAYOUT_COPY, mla),
     ]
     terms += _ring_copies(case, heads * model.num_heads * model.head_dim)

@@ -98,6 +98,8 @@ def tensor_s(case: Case, group: Group) -> tuple[Array, Array]:
     saved inputs again, under the weight-gradient product (Korthikanti et al. 2022, section 4.2.2). Where several
     sequences lie one after another, a library may have to copy by tokens what is gathered or scattered.
 
+    A plan of one's own may gather an input for each product that has it (`apart_inputs`), and sum its gradients one by
+    one; of equal gathers a compiled layer keeps one (PyTorch, _functorch/compile_utils.py, fx_graph_cse).
     Without sequence parallelism a framework may all-reduce the input gradients of the gate and up products separately
     (`gate_reduces`). Routed experts take an all-reduce only then, where the tensor group shares each of them, or its
     ranks pick the tokens of their own (PPMoE); else `expert_s` moves copies of tokens.
@@ -120,20 +122,21 @@ def tensor_s(case: Case, group: Group) -> tuple[Array, Array]:
     routed = np.where(layouts.sequence_parallel | ((layouts.etp < layouts.tp) & (case.pickers == 1)), 0.0, 1.0)
     shared = part.sparse * (routed + (np.asarray(model.num_shared_experts) > 0) - 1.0)
     into, out = part.norms + shared, part.sums + shared
+    apart = case.framework.apart_inputs * (2.0 * part.attention + np.asarray(model.gated) * part.dense)
+    gathered, summed = into + apart * (not case.framework.compiled_layers), into + apart
     more, more_back = adapters_gathers(case)
     whole = layouts.sequence_slices * all_gather_s(group, size)
     # In nvfp4 a gradient's rows and its columns are quantized apart, and both are gathered (TE, distributed.py).
-    apart = layouts.sequence_parallel & (layouts.precision == Precision.NVFP4) & ~frozen(case)
-    columns = np.where(apart, out * layouts.sequence_slices * all_gather_s(group, operand * size), 0.0)
-    forward = np.where(layouts.sequence_parallel, into * gather + out * scatter, out * one)
-    backward = np.where(layouts.sequence_parallel, out * gather + into * scatter, into * one)
+    twice = layouts.sequence_parallel & (layouts.precision == Precision.NVFP4) & ~frozen(case)
+    columns = np.where(twice, out * layouts.sequence_slices * all_gather_s(group, operand * size), 0.0)
+    forward = np.where(layouts.sequence_parallel, gathered * gather + out * scatter, out * one)
+    backward = np.where(layouts.sequence_parallel, out * gather + summed * scatter, summed * one)
     again = np.where(layouts.recompute == Recompute.FULL, forward, 0.0)
     # By operation, what reduce-scatters end with stays: the gathers alone run again.
-    again = np.where(by_operation(case), np.where(layouts.sequence_parallel, into * one / 2.0, forward), again)
+    again = np.where(by_operation(case), np.where(layouts.sequence_parallel, gathered * one / 2.0, forward), again)
     if case.framework.gate_reduces > 0:
         gates = np.asarray(model.gated) * (part.dense + part.sparse)
-        summed = np.where(layouts.sequence_parallel, 0.0, gates) * one
-        again = again + case.framework.gate_reduces * summed
+        again = again + case.framework.gate_reduces * np.where(layouts.sequence_parallel, 0.0, gates) * one
     repeated = np.where(layouts.recompute == Recompute.FULL, more, 0.0)
     return forward + more * whole, backward + again + (more_back + repeated) * whole + columns
 
