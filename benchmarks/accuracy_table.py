@@ -31,8 +31,8 @@ BELIEVE = {
         "hopper",
         False,
     ): "within 5 % with Megatron-Core, NeMo or FSDP; 12 % with torchtitan, OLMo-core or Pax; "
-    "15 % on GH200; MaxText's 70B takes 10 to 25 % less; 20 % in fp8 outside NVIDIA's "
-    "recipes; on MareNostrum 5 1.3 times as long",
+    "15 % on GH200; MaxText's 70B takes 8 to 20 % less; 20 % in fp8 outside NVIDIA's "
+    "recipes; 28B on MareNostrum 5 1.2 times as long",
     ("blackwell", False): "within 10 %; torchtitan within 15 %; 1.5 times as long on B200 of limited power",
     ("blackwell-ultra", False): "within 10 %",
     ("volta", False): "within 30 %",

@@ -53,29 +53,32 @@ def test_runs_lie_in_their_interval_as_often_as_it_says_when_they_are_first_pred
     """930 runs as they were predicted before anything was known of their publication, which has no part in it.
 
     What they err more at first than later was estimated on them (`first` of spread.csv). Every set alike
-    they hold what they should but for 6.1 points, every publication alike but for 8: 14 are of trainers and GPUs that
+    they hold what they should but for 3.5 points, every publication alike but for 4.5: 14 are of trainers and GPUs that
     no profile had been checked on, and of two among the last nine both runs lay outside. Each run
-    alike they hold less, by up to 5 points: 24 of MareNostrum 5's 25 runs lay outside together.
+    alike they hold less, by up to 3 points: 24 of MareNostrum 5's 25 runs lay outside together.
     """
     first = errors_in(columns_in(FIRST_PREDICTIONS.read_text()))
     assert len(first.error) == 930
-    for share, of_runs in ((0.7, 0.689), (0.8, 0.773), (0.9, 0.865)):
+    for share, of_runs in ((0.7, 0.716), (0.8, 0.781), (0.9, 0.874)):
         inside = coverage(all_errors(), first, share=share)
         assert inside.mean() == pytest.approx(of_runs, abs=0.01)
         of_publications = [inside[first.publication == name].mean() for name in np.unique(first.publication)]
-        assert share - 0.08 < np.mean(of_publications) < share + 0.02
+        assert share - 0.05 < np.mean(of_publications) < share + 0.02
         of_sets = [inside[first.source == name].mean() for name in np.unique(first.source)]
-        assert share - 0.065 < np.mean(of_sets) < share + 0.02
+        assert share - 0.04 < np.mean(of_sets) < share + 0.02
 
 
 def test_intervals_hold_more_of_runs_whose_causes_are_known():
-    """Today's errors are smaller than first ones were: scripts were stated later, and causes counted."""
+    """Today's errors are smaller than first ones were: scripts were stated later, and causes counted.
+
+    Most at 70 %: 11 points more of publications, 17 of runs.
+    """
     known, judged = all_errors(), thinned(all_errors())
     for share in (0.7, 0.8, 0.9):
         inside = coverage(known, judged, share=share)
         of_publications = [inside[judged.publication == name].mean() for name in np.unique(judged.publication)]
-        assert share < np.mean(of_publications) < share + 0.1
-        assert share < inside.mean() < share + 0.15
+        assert share < np.mean(of_publications) < share + 0.11
+        assert share < inside.mean() < share + 0.17
 
 
 def thinned(known):
