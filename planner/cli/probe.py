@@ -29,13 +29,15 @@ def command(
 
     if output is not None and run is None:
         raise InputError(f"--output is {output}; allowed: with --run")
+    output = output or Path("probe.json")
+    o.check_files({"--output": (None if run is None else output, ".json", "")})
     if write is not None or run is None:
         write = write or Path("probe.py")
         o.check_files({"--write": (write, ".py", "")})
         write_text(write, probe_script())
         o.print_view(f"{shown(str(write))}: run it with python, or with torchrun on a node; it writes probe.json")
     if run is not None:
-        _run(run, output or Path("probe.json"))
+        _run(run, output)
 
 
 def _run(processes: int, output: Path) -> None:
@@ -50,7 +52,6 @@ def _run(processes: int, output: Path) -> None:
     if find_spec("torch") is None:
         allowed = "a Python with torch, or planner probe --write probe.py, run where torch is"
         raise InputError(f"--run: torch is missing in {sys.executable}; allowed: {allowed}")
-    o.check_files({"--output": (output, ".json", "")})
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)] if processes > 1 else []
     with as_file(files("planner.calibration") / "probe_script.py") as script:
         command = [sys.executable, *launcher, str(script), "--output", str(output)]

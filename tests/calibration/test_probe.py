@@ -311,6 +311,8 @@ def test_planner_runs_the_script_in_place_or_says_that_torch_is_missing(tmp_path
         refused = planner("probe", "--run", "1")
     assert refused.returncode == 2
     assert f"torch is missing in {sys.executable}; allowed: a Python with torch, or" in refused.stderr
+    asked = planner("probe", "--write", str(tmp_path / "both.py"), "--run", "2", "--output", str(tmp_path))
+    assert (asked.returncode, asked.stdout, (tmp_path / "both.py").exists()) == (2, "", False)
     refused = planner("probe", "--output", "x.json")
     assert (refused.returncode, "--output is x.json; allowed: with --run" in refused.stderr) == (2, True)
 
