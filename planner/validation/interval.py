@@ -42,7 +42,8 @@ POINTS /= np.sqrt(np.mean(POINTS**2))  # a normal distribution in seven points o
 def spreads(*, experts: bool) -> Array:
     """Standard deviations that a trait in which runs differ adds to errors, shape (7,).
 
-    Then publications' own, and what they err more as first predicted than once somebody has looked for causes.
+    Then publications' own, and what a new one adds, of which nobody has looked for causes: so wide that intervals of
+    80 % hold 80 % of `benchmarks/first_predictions.csv`, every publication alike.
     """
     rows = {r["trait"]: float(r["experts" if experts else "dense"]) for r in rows_of("spread.csv")}
     return np.array([rows[name] for name in (*TRAITS, "publication", "first")])
@@ -65,7 +66,7 @@ def _variance(known: HeldOut, its_traits: Any) -> tuple[Array, Array]:
     return np.asarray(~has @ of_trait), np.asarray(~has @ left)
 
 
-def error_quantiles(known: HeldOut, like: Array, its_traits: Any, shares: Any) -> Array:
+def error_quantiles(known: HeldOut, like: Array, its_traits: Any, shares: Any, first: float | None = None) -> Array:
     """Quantiles of the error of a run from those of known ones, shape (shares,); like: of shape (7,), its_traits: (5,).
 
     Every known run stands for a normal distribution around its error, as wide as what is open of the traits in which it
@@ -79,14 +80,17 @@ def error_quantiles(known: HeldOut, like: Array, its_traits: Any, shares: Any) -
 
     Publications err apart from each other, by p. The mean of n of them is uncertain by p^2 / n, and what they scatter
     around their own mean falls short of p^2 by p^2 / n too. So each known run is wider by 2 p^2 / n.
+
+    first: in place of `spreads`' own.
     """
     apart, variance = _variance(known, its_traits)
     distance = ((np.log2(known.like / like) / WIDTH) ** 2).sum(axis=1)
-    own, first = spreads(experts=_of_experts(its_traits))[-2:] ** 2
+    p, its_first = spreads(experts=_of_experts(its_traits))[-2:]
+    own, unlooked = p**2, (its_first if first is None else first) ** 2
     at, publication = known.numbers
     weight = np.exp(-0.5 * (distance - distance.min())) * own / (own + apart) * np.bincount(at)[at] ** -0.5
     of_runs, of_publications = ((w**2).sum() / w.sum() ** 2 for w in (weight, np.bincount(publication, weight)))
-    variance = variance + 2.0 * of_publications * own + first
+    variance = variance + 2.0 * of_publications * own + unlooked
     error = (known.error[:, None] + np.sqrt(variance)[:, None] * (POINTS + UNKNOWN_COSTS)).ravel()
     each = np.repeat(weight / len(POINTS), len(POINTS))
     order = np.argsort(error)
@@ -151,7 +155,9 @@ def unlike(setup: Setup, result: Estimate, i: int) -> str:
     return "; ".join(said)
 
 
-def left_out_quantiles(known: HeldOut, judged: HeldOut, shares: Any, but: str = "publication") -> Array:
+def left_out_quantiles(
+    known: HeldOut, judged: HeldOut, shares: Any, but: str = "publication", first: float | None = None
+) -> Array:
     """Quantiles of judged runs' errors, made without those like them in one respect, shape (runs, shares).
 
     known: the errors that they are made of. but: what is left out whole: the run's publication, or with it all runs of
@@ -170,13 +176,15 @@ def left_out_quantiles(known: HeldOut, judged: HeldOut, shares: Any, but: str = 
     for i, of in enumerate(zip(judged.publication.tolist(), judged.experts.tolist(), trait.tolist(), strict=True)):
         left = others(*of)
         if len(left.error):
-            out[i] = error_quantiles(left, judged.like[i], judged.traits[i], shares)
+            out[i] = error_quantiles(left, judged.like[i], judged.traits[i], shares, first)
     return out
 
 
-def coverage(known: HeldOut, judged: HeldOut, but: str = "publication", share: float = 0.8) -> Array:
+def coverage(
+    known: HeldOut, judged: HeldOut, but: str = "publication", share: float = 0.8, first: float | None = None
+) -> Array:
     """Whether each judged run lies in its interval of `left_out_quantiles`, shape (runs,): 0, 1, NaN for none."""
-    low, high = left_out_quantiles(known, judged, [(1 - share) / 2, (1 + share) / 2], but).T
+    low, high = left_out_quantiles(known, judged, [(1 - share) / 2, (1 + share) / 2], but, first).T
     return np.where(np.isfinite(low), (low <= judged.error) & (judged.error <= high), np.nan)
 
 
