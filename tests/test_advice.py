@@ -65,12 +65,12 @@ def test_fsdp_has_no_pipeline_but_where_one_is_asked_for():
     """And no tensor ranks of its own: where a model's code must split its layers, the plainest splits none."""
 
     def layouts(**choices):
-        return [
-            one.layout for one in recommend("llama3-8b", "dgx-h100", gpus=64, batch=512, framework="fsdp", **choices)
-        ]
+        asked = {"gpus": 64, "batch": 512, "framework": "fsdp"} | choices
+        return [one.layout for one in recommend("llama3-8b", "dgx-h100", **asked)]
 
     assert {one["pp"] for one in layouts()} == {1}
-    assert layouts()[0]["tp"] == 1
+    # Not compiled, norms of whole sequences on a rank leave no memory without recomputation.
+    assert layouts(framework="fsdp-compiled")[0]["tp"] == 1
     for choices in ({"schedule": "interleaved"}, {"virtual_stages": 4}, {"pp": 2}, {"any_framework": True, "pp": 2}):
         assert layouts(**choices)[0]["pp"] > 1
     assert any(one["pp"] > 1 for one in layouts(any_framework=True))
@@ -268,7 +268,7 @@ def test_where_nothing_fits_the_answer_names_options_with_which_something_does()
     # A choice of the user's own is not put aside.
     other = planner.recommend(model, cluster, **ask, optimizer="adam_bf16")
     assert other.to_dict()["fits_with"] == [
-        "--fit-chance 0.86", "--grad-dtype bf16", "--main-dtype bf16", "--allow-offload", "--train lora:16",
+        "--fit-chance 0.85", "--grad-dtype bf16", "--main-dtype bf16", "--allow-offload", "--train lora:16",
     ]  # fmt: skip
     # Where no option alone is enough, the fewest together; adapters only where the framework has them.
     ask, options = {"gpus": 1, "batch": 64}, {"grad_dtype": "bf16", "allow_offload": True}
@@ -294,9 +294,9 @@ def test_where_nothing_is_likely_enough_to_fit_the_answer_names_the_chance_with_
 
     ask = {"gpus": 8, "batch": 64}
     none = planner.recommend("llama3-8b", "rtx-4090-server", **ask)
-    assert "over: dp 1 tp 4 pp 1 cp 2 mb 1 zero 3 sp recompute full; it fits in 91% of cases" in repr(none)
-    assert none.to_dict()["fits_with"][0] == "--fit-chance 0.91"
-    likelier = planner.recommend("llama3-8b", "rtx-4090-server", **ask, fit_chance=0.91)
+    assert "over: dp 1 tp 4 pp 1 cp 2 mb 1 zero 3 sp recompute full; it fits in 90% of cases" in repr(none)
+    assert none.to_dict()["fits_with"][0] == "--fit-chance 0.9"
+    likelier = planner.recommend("llama3-8b", "rtx-4090-server", **ask, fit_chance=0.9)
     assert len(likelier) > 0
     assert not re.search("Nearest miss", repr(likelier))
     assert len(planner.recommend("llama3-8b", "rtx-4090-server", **ask, fit_chance=0.95)) == 0
@@ -306,7 +306,7 @@ def test_where_nothing_is_likely_enough_to_fit_the_answer_names_the_chance_with_
     need = none.nearest_miss.memory_gib
     for most, helps in ((need - 0.01, False), (need + 0.01, True)):  # both leave more than a chance of 95 % does
         limited = planner.recommend("llama3-8b", "rtx-4090-server", **ask, max_memory_gib=most)
-        assert ("--fit-chance 0.91" in limited.to_dict()["fits_with"]) is helps
+        assert ("--fit-chance 0.9" in limited.to_dict()["fits_with"]) is helps
 
 
 def test_an_interval_that_leaves_the_prediction_out_says_so():
