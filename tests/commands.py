@@ -42,6 +42,7 @@ def planner(*args: str, cwd: Path | None = None, **environment: str) -> subproce
     ):
         main()
     gc.set_threshold(*before)
+    gc.unfreeze()  # `main` ends as a process does, which collects nothing more
     assert isinstance(left.value.code, int)
     return subprocess.CompletedProcess(["planner", *args], left.value.code, out.getvalue(), err.getvalue())
 

@@ -99,15 +99,15 @@ def test_what_offloaded_states_take_of_a_host_is_said():
 
 
 def test_norms_are_the_framework_s_own_where_nothing_is_said():
-    """Hugging Face's are several operations, as measured runs of them are taken to be (`planner.validation`)."""
+    """Hugging Face's and FSDP's are several operations, as runs of them are taken to be (`planner.validation`)."""
     said = "norms of several kernels (--fused-norm: one)"
     asked = {"gpus": 8, "batch": 64, "top": 1}
     plans = {
         (name, fused): planner.recommend("llama3-8b", "dgx-a100-80gb", framework=name, fused_norm=fused, **asked)
-        for name in ("transformers", "fsdp") for fused in (None, True)
+        for name in ("transformers", "fsdp", "torchtitan") for fused in (None, True)
     }  # fmt: skip
-    assert [plan.best.layout["fused_norm"] for plan in plans.values()] == [False, True, True, True]
-    assert [said in plan.assumed for plan in plans.values()] == [True, False, False, False]
+    several = [not plan.best.layout["fused_norm"] for plan in plans.values()]
+    assert several == [said in plan.assumed for plan in plans.values()] == [True, False, True, False, False, False]
     one = planner.estimate("llama3-8b", "dgx-a100-80gb", batch=64, dp=8, zero=3, framework="transformers")
     assert not one.layout["fused_norm"]
 

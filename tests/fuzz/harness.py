@@ -7,6 +7,7 @@ left over or half written.
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import os
@@ -73,6 +74,7 @@ def run(argv: list[str] | tuple[str, ...], limit_s: float = 30.0) -> Outcome:
             crash = f"no end within {limit_s:g} s\n{''.join(traceback.format_exc(limit=-3))}"
         except BaseException:  # whatever it is, a user would see its traceback
             crash = traceback.format_exc(limit=-6)
+    gc.unfreeze()  # `main` ends as a process does, which collects nothing more
     return Outcome(argv=tuple(argv), code=code, stdout=out.getvalue(), stderr=err.getvalue(), crash=crash)
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from planner.api.frameworks import layout_under
 from planner.hardware import Cluster, Framework, load_cluster, load_framework
 from planner.layouts import Layouts
 from planner.models import Transformer, load_model
-from planner.question import one_layout
 from planner.schedules import SCHEDULES
 from planner.setup import Setup
 from planner.step.legality import first_broken
@@ -35,8 +35,8 @@ class Drawn:
 
     @cached_property
     def layouts(self) -> Layouts:
-        """The layout, a table of length one."""
-        return one_layout(self.setup.cluster, **self.choices)
+        """The layout, a table of length one; where nothing is said as the framework has it."""
+        return layout_under(self.setup, **self.choices)
 
     def changed(self, **choices: Any) -> Drawn | None:
         """The case with other choices, None where that is not legal."""
