@@ -22,14 +22,15 @@ MOST_OPERATIONS = 250_000  # in all: about half a second of Python
 
 
 def refine(
-    setup: Setup, result: Estimate, order: Any, top: int, kind: Ints | None = None, costs: StepCosts | None = None
+    setup: Setup, result: Estimate, order: Any, tops: set[int], kind: Ints | None = None, costs: StepCosts | None = None
 ) -> Estimate:
     """The estimate with the step times of likely winners simulated.
 
     costs: the layouts' `step_costs`, where they are known.
     order: fitting layouts, best first. kind: a number for each layout; of those that share it the first alone counts
-    (`planner.search.pick.kinds`). Pipelines among the first `top` are run, until all of these are; then those
-    that might belong there: by their step without any bubble, where the closed form does not follow uneven ranks.
+    (`planner.search.pick.kinds`). Pipelines among the first `tops`, the fewest first, are run, until all of these are;
+    then those that might belong there: by their step without any bubble, where the closed form does not follow uneven
+    ranks.
     Best first; at most `ALTERED` of the first kind, `MOST_LAYOUTS` with the second, `MOST_OPERATIONS` in all.
     """
     layouts, step, fits = result.layouts, result.step_time_s.copy(), result.fits.copy()
@@ -41,12 +42,14 @@ def refine(
     left = MOST_OPERATIONS
     while len(ran) < ALTERED:
         ranked = order[np.argsort(np.where(fits[order], step[order], np.inf), kind="stable")]
-        ranked = (ranked if kind is None else first_of_each(ranked, kind))[:top]
-        shown = set(ranked.tolist())
-        worst = float(step[ranked[-1]]) if len(ranked) else 0.0
-        due = [i for i in waiting if i in shown]
-        if not due and len(ran) < MOST_LAYOUTS:
-            due = list(islice((i for i in waiting if least[i] <= worst), TOGETHER))
+        ranked = ranked if kind is None else first_of_each(ranked, kind)
+        due: list[int] = []
+        for top in sorted(tops):
+            shown = set(ranked[:top].tolist())
+            due = due or [i for i in waiting if i in shown]
+            if not due and len(ran) < MOST_LAYOUTS:
+                worst = float(step[ranked[:top]].max(initial=0.0))
+                due = list(islice((i for i in waiting if least[i] <= worst), TOGETHER))
         if not due or (left < size[due[0]] and ran):
             break
         if due[0] not in known:

@@ -28,7 +28,7 @@ from planner.step.timeline.timed import timed
 
 OBJECTIVES = ("time", "throughput", "cost", "memory")
 ALL_AGAIN = 1.5  # times a step without, at most, where all layers are recomputed: fewer may then be (`some_layers`)
-LEAST_RUN = 24  # answers run on the timeline where the plainest is looked for: it should not hang on how many are shown
+LEAST_RUN = 24  # answers run on the timeline first where the plainest is looked for: more shown leave it as it is
 ROUNDS = 4  # rounds that run what an answer names on the timeline; after them its best are those that were run
 
 
@@ -172,7 +172,7 @@ def simulate_finalists(
     """
     order = _ranked(closed, "time")
     kind = kinds(closed.layouts) if plainest else None
-    out = [refine(setup, closed, order, max(top, LEAST_RUN if plainest else 0), kind, costs)]
+    out = [refine(setup, closed, order, {LEAST_RUN, max(top, LEAST_RUN)} if plainest else {top}, kind, costs)]
     order = order[np.argsort(out[0].step_time_s[order], kind="stable")]
     order = order[out[0].fits[order]]
     if request.fixed.schedule is None and request.fixed.virtual_stages is None:

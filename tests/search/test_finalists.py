@@ -152,9 +152,9 @@ def test_layouts_that_are_listed_once_count_once_among_those_that_are_run(plaine
     """A plain answer lists the best of each kind: so many kinds are run, not so many layouts of one."""
     seen = []
 
-    def looked_at(setup, result, order, top, kind=None, costs=None):
+    def looked_at(setup, result, order, tops, kind=None, costs=None):
         seen.append(None if kind is None else kind.tolist() == kinds(result.layouts).tolist())
-        return refine(setup, result, order, top, kind, costs)
+        return refine(setup, result, order, tops, kind, costs)
 
     monkeypatch.setattr("planner.search.ranking.refine", looked_at)
     cluster = load_cluster("dgx-a100-80gb")

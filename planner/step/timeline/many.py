@@ -16,7 +16,7 @@ from planner.schedules import Order, Pipeline, Schedule
 from planner.setup import Setup
 from planner.step.legality import check_legal
 from planner.step.step_costs import StepCosts, step_costs
-from planner.step.timeline.step import Job, Sized, StepSimulation, finish, prepare, schedule_of, steady_step
+from planner.step.timeline.step import OrderedSteps, Sized, StepSimulation, finish, prepare, schedule_of, steady_step
 from planner.step.timeline.timeline import run_all
 
 TOGETHER = 250_000  # operations of layouts that are run side by side
@@ -99,7 +99,7 @@ def _side_by_side(costs: StepCosts, sizes: list[Sized], rows: list[int]) -> Iter
         schedule, pipe = sizes[i]
         if not schedule.steady:
             order = _ORDERS.get((schedule, pipe), partial(schedule.order, pipe))
-            jobs.append(Job(row=i, schedule=schedule, pipe=pipe, order=order))
+            jobs.append(OrderedSteps(row=i, schedule=schedule, pipe=pipe, order=order))
     prepared = prepare(costs, jobs) if jobs else []
     timelines = run_all([x.run for x in prepared])
     steps = {x.job.row: (x, timeline) for x, timeline in zip(prepared, timelines, strict=True)}

@@ -119,7 +119,7 @@ def simulate(
     if schedule.steady and order is None:
         return steady_step(costs, 0, schedule, pipe)
     chosen, cut = order or schedule.order(pipe), _slices(setup, layouts, slices)
-    [prepared] = prepare(costs, [Job(row=0, schedule=schedule, pipe=pipe, order=chosen, slices=cut)])
+    [prepared] = prepare(costs, [OrderedSteps(row=0, schedule=schedule, pipe=pipe, order=chosen, slices=cut)])
     return finish(prepared, run_all([prepared.run])[0])
 
 
@@ -170,7 +170,7 @@ def _check_fits(order: Order, schedule: Schedule, pipe: Pipeline, num_layers: in
 
 
 @record
-class Job:
+class OrderedSteps:
     """What a timeline is made of: a layout, by its row of a table, and the order of so many of its steps."""
 
     row: int
@@ -191,7 +191,7 @@ def steady_step(costs: StepCosts, row: int, schedule: Schedule, pipe: Pipeline) 
     steps = 2 + -(-pipe.p // pipe.m)
     while True:
         several = [
-            Job(row=row, schedule=schedule, pipe=pipe, order=schedule.steps_order(pipe, n), steps=n)
+            OrderedSteps(row=row, schedule=schedule, pipe=pipe, order=schedule.steps_order(pipe, n), steps=n)
             for n in (steps, steps + 1)
         ]
         both = prepare(costs, several)
@@ -211,7 +211,7 @@ class PreparedStep:
     one: the table of its layout alone, and `held` its activations. sharers: ranks that share the embedding.
     """
 
-    job: Job
+    job: OrderedSteps
     framework: Framework
     one: Layouts
     held: Activations
@@ -223,7 +223,7 @@ class PreparedStep:
     run: TimedOrder
 
 
-def prepare(costs: StepCosts, jobs: Sequence[Job]) -> list[PreparedStep]:
+def prepare(costs: StepCosts, jobs: Sequence[OrderedSteps]) -> list[PreparedStep]:
     """Jobs of layouts of one table, timed operation by operation. Their ranks and stages are computed together."""
     case, rows, bare = costs.case, [job.row for job in jobs], replace(costs, ranks=())  # those of the closed form
     heads = [head_of(costs, row) for row in rows]
