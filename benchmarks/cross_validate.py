@@ -186,12 +186,17 @@ def mean_of(groups: NDArray[np.str_], values: Array) -> float:
     return float((np.bincount(of, values) / np.bincount(of)).mean())
 
 
+def first_errors() -> HeldOut:
+    """The errors of runs as they were first predicted."""
+    return errors_in(columns_in(Path(__file__).with_name("first_predictions.csv").read_text()))
+
+
 def first_line() -> list[str]:
     """How wide a new publication's errors are, of dense models and of those with experts.
 
     So wide that intervals of 80 % hold 80 % of first predictions, every publication alike (to 0.001, by halving).
     """
-    first = errors_in(columns_in(Path(__file__).with_name("first_predictions.csv").read_text()))
+    first = first_errors()
     return ["first", *(f"{_held_width(first.where(first.experts == e)):.3f}" for e in (False, True))]
 
 

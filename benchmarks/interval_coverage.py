@@ -14,25 +14,18 @@ CRPS) are of the error in logarithms, every set alike.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
-from cross_validate import mean_of, strangers, timed
+from cross_validate import first_errors, mean_of, strangers, timed
 from numpy.typing import NDArray
 
 from planner.validation import Predictions, read_runs, shipped_files, unseen_files
-from planner.validation.errors import HeldOut, all_errors, columns_in, errors_in, likeness_of_runs
+from planner.validation.errors import HeldOut, all_errors, likeness_of_runs
 from planner.validation.interval import left_out_quantiles
 
 Array = NDArray[np.float64]
 MOST = 30
 LEVELS, ENDS = np.arange(1, 20) / 20, (0.1, 0.9)
 FIRST = "as first predicted, publication left out"
-
-
-def first_errors() -> HeldOut:
-    """The errors of runs as they were first predicted."""
-    return errors_in(columns_in((Path(__file__).parent / "first_predictions.csv").read_text()))
 
 
 def errors_of(p: Predictions) -> HeldOut:

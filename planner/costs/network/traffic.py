@@ -99,8 +99,8 @@ def tensor_s(case: Case, group: Group) -> tuple[Array, Array]:
     sequences lie one after another, a library may have to copy by tokens what is gathered or scattered.
 
     A plan of one's own may gather an input for each product that has it (`apart_inputs`), and sum its gradients one by
-    one; of equal gathers a compiled layer keeps one (PyTorch, _functorch/compile_utils.py, fx_graph_cse).
-    Without sequence parallelism a framework may all-reduce the input gradients of the gate and up products separately
+    one; of equal gathers a compiled layer keeps one (PyTorch, _functorch/compile_utils.py, fx_graph_cse). Without
+    sequence parallelism a framework may all-reduce the input gradients of the gate and up products separately
     (`gate_reduces`). Routed experts take an all-reduce only then, where the tensor group shares each of them, or its
     ranks pick the tokens of their own (PPMoE); else `expert_s` moves copies of tokens.
 
@@ -110,14 +110,13 @@ def tensor_s(case: Case, group: Group) -> tuple[Array, Array]:
     model, layouts = case.model, case.layouts
     size = case.pass_tokens * model.hidden * case.device.element_bytes
     operand = np.where(layouts.sequence_parallel, case.device.matrix_bytes / case.device.element_bytes, 1.0)
-    gather, scatter = (
-        layouts.sequence_slices * s for s in (all_gather_s(group, operand * size), reduce_scatter_s(group, size))
-    )
+    slices = layouts.sequence_slices
+    gather, scatter = slices * all_gather_s(group, operand * size), slices * reduce_scatter_s(group, size)
     if case.framework.copied_sequences:
         copied = layouts.sequence_parallel & (layouts.tp > 1) & (layouts.micro_batch > 1)
         gather = gather + copied * stream_s(case.device, 2.0 * operand * size)
         scatter = scatter + copied * stream_s(case.device, 2.0 * size)
-    one = np.where(layouts.sequence_parallel, gather + scatter, layouts.sequence_slices * all_reduce_s(group, size))
+    one = np.where(layouts.sequence_parallel, gather + scatter, slices * all_reduce_s(group, size))
     part = mix.shares(model)
     routed = np.where(layouts.sequence_parallel | ((layouts.etp < layouts.tp) & (case.pickers == 1)), 0.0, 1.0)
     shared = part.sparse * (routed + (np.asarray(model.num_shared_experts) > 0) - 1.0)
@@ -125,10 +124,10 @@ def tensor_s(case: Case, group: Group) -> tuple[Array, Array]:
     apart = case.framework.apart_inputs * (2.0 * part.attention + np.asarray(model.gated) * part.dense)
     gathered, summed = into + apart * (not case.framework.compiled_layers), into + apart
     more, more_back = adapters_gathers(case)
-    whole = layouts.sequence_slices * all_gather_s(group, size)
+    whole = slices * all_gather_s(group, size)
     # In nvfp4 a gradient's rows and its columns are quantized apart, and both are gathered (TE, distributed.py).
     twice = layouts.sequence_parallel & (layouts.precision == Precision.NVFP4) & ~frozen(case)
-    columns = np.where(twice, out * layouts.sequence_slices * all_gather_s(group, operand * size), 0.0)
+    columns = np.where(twice, out * slices * all_gather_s(group, operand * size), 0.0)
     forward = np.where(layouts.sequence_parallel, gathered * gather + out * scatter, out * one)
     backward = np.where(layouts.sequence_parallel, out * gather + summed * scatter, summed * one)
     again = np.where(layouts.recompute == Recompute.FULL, forward, 0.0)
