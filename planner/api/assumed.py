@@ -95,7 +95,7 @@ def assumed(setup: Setup, layouts: Layouts) -> tuple[str, ...]:
         said.append(f"tokens to experts by {how} ({'as asked' if int(layouts.dispatcher[0]) else usual})")
         busiest, own = (float(x[0]) for x in (layouts.expert_imbalance, own_imbalance(model, layouts.ep)))
         said.append(
-            "experts evenly loaded, as NVIDIA's recipes force them (left to itself a router loads the busiest rank "
+            "experts evenly loaded, as benchmarks force them (left to itself a router loads the busiest rank "
             f"{own:.2g} times the mean: --expert-imbalance)"
             if busiest == 1.0 else f"the busiest experts' rank has {busiest:g} of the mean"
         )  # fmt: skip

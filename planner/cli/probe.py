@@ -30,7 +30,7 @@ def command(
     if output is not None and run is None:
         raise InputError(f"--output is {output}; allowed: with --run")
     output = output or Path("probe.json")
-    o.check_files({"--output": (None if run is None else output, ".json", "")})
+    o.check_files({"--output": (None if run is None else output, ".json")})
     if write is not None or run is None:
         write = write or Path("probe.py")
         o.check_files({"--write": (write, ".py", "")})

@@ -55,7 +55,7 @@ def test_fp32_gradients_one_node_and_experts():
     full = planner.estimate("gpt2", "dgx-a100-80gb", batch=64, dp=8, precision="fp32", framework="fsdp")
     assert {"products in fp32", "gradients kept in fp32, reduced in fp32 (fsdp)"} < set(full.assumed)
     even = (
-        "experts evenly loaded, as NVIDIA's recipes force them (left to itself a router loads the busiest rank "
+        "experts evenly loaded, as benchmarks force them (left to itself a router loads the busiest rank "
         "1.7 times the mean: --expert-imbalance)"
     )
     assert even in planner.estimate("mixtral-8x7b", "dgx-h100", batch=64, dp=8, ep=8).assumed
