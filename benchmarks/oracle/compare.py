@@ -16,7 +16,10 @@ import ours
 from configurations import title
 
 RECORDED = Path(__file__).parents[2] / "tests" / "oracle" / "recorded"
-PROFILES = {"torchtitan": "torchtitan", "megatron-core": "megatron-core", "transformers": "transformers"}
+PROFILES = {
+    "torchtitan": "torchtitan", "megatron-core": "megatron-core", "transformers": "transformers",
+    "deepspeed": "transformers-deepspeed",
+}  # fmt: skip
 """planner's profile of each framework."""
 GROUPS = {
     "tp": "tensor", "cp": "context", "ep": "expert", "etp": "tensor", "fsdp": "sharding", "efsdp": "sharding",
@@ -50,7 +53,7 @@ def their_bytes(asked: dict[str, Any], layer: dict[str, Any]) -> dict[str, float
         n = sizes(asked)[group]
         name = GROUPS[group]
         if name == "sharding":
-            name = "reduce" if kind == "reduce_scatter" else "gather"
+            name = "gather" if kind == "all_gather" else "reduce"
         wire = size * (n - 1) / n * (2.0 if kind == "all_reduce" else 1.0)
         found[f"{phase} {name}"] = found.get(f"{phase} {name}", 0.0) + wire
     return found

@@ -47,6 +47,11 @@ CONFIGURATIONS: dict[str, list[dict[str, Any]]] = {
         *all_of(DENSE_QWEN, KINDS[0], KINDS[2]),
         *all_of(OLD, KINDS[0], KINDS[2]),
     ],
+    "deepspeed": [
+        *all_of(EIGHT_B, *({"zero": stage} | kind for stage in (1, 2, 3) for kind in (KINDS[0], KINDS[2]))),
+        *all_of(DENSE_QWEN, {"zero": 2}, {"zero": 3}),
+        *all_of(OLD, {"zero": 1, "micro_batch": 2}, {"zero": 3} | KINDS[2]),
+    ],
 }
 """Of each framework, by the name of its file here."""
 

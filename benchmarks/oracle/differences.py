@@ -14,8 +14,12 @@ E = 2.0
 
 
 def as_asked(framework: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """The configuration as planner is asked for it: transformers' norms are its own, operation by operation."""
-    return asked | ({"fused_norm": False} if framework == "transformers" else {})
+    """The configuration as planner is asked for it: transformers' norms are its own, operation by operation.
+
+    DeepSpeed reduces gradients in their own 16 bits, others' records in fp32.
+    """
+    own = {"fused_norm": False} if framework in ("transformers", "deepspeed") else {}
+    return asked | own | ({"grad_reduce_dtype": "bf16"} if framework == "deepspeed" else {})
 
 
 def named(framework: str, asked: dict[str, Any]) -> dict[str, dict[str, float]]:

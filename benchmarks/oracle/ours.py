@@ -34,7 +34,7 @@ def one_layer_model(asked: dict[str, Any]) -> Any:
 
 
 def layouts_of(asked: dict[str, Any]) -> Layouts:
-    """The configuration as planner's layout; every record of FSDP2 reduces in fp32."""
+    """The configuration as planner's layout; gradients are reduced in fp32 unless it says otherwise."""
     dp = asked["gpus"] // (asked.get("tp", 1) * asked.get("cp", 1))
     chosen = {"micro_batch": 1, "zero": 3, "fused_norm": True, "sequence_parallel": asked.get("tp", 1) > 1}
     chosen |= {name: asked[name] for name in CHOICES if name in asked}
@@ -44,7 +44,7 @@ def layouts_of(asked: dict[str, Any]) -> Layouts:
         recompute=int(Recompute[asked.get("recompute", "none").upper()]),
         attention=int(Attention[asked.get("attention", "flash2").upper()]),
         precision=int(Precision.BF16),
-        grad_reduce_dtype=int(GradDtype.FP32),
+        grad_reduce_dtype=int(GradDtype[asked.get("grad_reduce_dtype", "fp32").upper()]),
         **chosen,
     )
 
@@ -97,7 +97,7 @@ def sent_bytes(case: Case) -> dict[str, float]:
         "backward expert": layer.expert_backward_s,
         "forward gather": gather,
         "backward gather": gather * gathered_twice(case.layouts),
-        "backward reduce": params * reduced_bytes(case),
+        "backward reduce": params * reduced_bytes(case) * (1.0 + (case.layouts.zero <= case.framework.whole_reduces)),
     }
     return {name: float(np.ravel(value)[0]) for name, value in found.items()}
 

@@ -58,8 +58,12 @@ def unseen(owner: Any, name: str) -> None:
 
 
 def parameter_storages(model: torch.nn.Module) -> set[int]:
-    """Storages of a model's parameters: sharded, gathered, and the buffers that FSDP gathers them in."""
-    found: set[int] = set()
+    """Storages of a model's parameters: sharded, gathered, and the buffers that FSDP gathers them in.
+
+    DeepSpeed's ZeRO 3 keeps a rank's part in `ds_tensor`, and gathers a parameter in a storage of its own each time.
+    """
+    parts = [part for p in model.parameters() for part in (p, getattr(p, "ds_tensor", None)) if part is not None]
+    found = {part.untyped_storage()._cdata for part in parts}
     for module in model.modules():
         if not isinstance(module, FSDPModule):
             continue
@@ -100,7 +104,7 @@ class Recorder(TorchDispatchMode):
         self._where: list[str] = []
         self._names = {module: name for name, module in model.named_modules()}
         self._model = model
-        self._constant = {p.untyped_storage()._cdata for p in (*model.parameters(), *model.buffers())}
+        self._buffers = {x.untyped_storage()._cdata for x in model.buffers()}
 
     @contextmanager
     def watching(self) -> Any:
@@ -140,7 +144,7 @@ class Recorder(TorchDispatchMode):
     def _note(self, tensor: torch.Tensor, name: str, where: str) -> None:
         storage = tensor.untyped_storage()
         key = storage._cdata
-        if key in self._constant or key in self._live:
+        if key in self._buffers or key in self._live:
             return
 
         def gone(_: Any, key: int = key) -> None:
@@ -151,7 +155,7 @@ class Recorder(TorchDispatchMode):
 
     def living(self) -> list[tuple[int, str, str, str]]:
         """Bytes, operator, module and shape of each storage that lives now, parameters and buffers apart."""
-        found, constant = [], self._constant | parameter_storages(self._model)
+        found, constant = [], self._buffers | parameter_storages(self._model)
         for key, (reference, name, where, shape) in list(self._live.items()):
             storage = reference()
             if storage is not None and storage.nbytes() and key not in constant:

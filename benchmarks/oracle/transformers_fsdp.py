@@ -44,19 +44,25 @@ def flash(module: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> 
 ALL_ATTENTION_FUNCTIONS.register("oracle", flash)
 
 
+def made(asked: dict[str, Any], layers: int, dtype: torch.dtype) -> Any:
+    """The model of so many layers, with checkpointing as asked."""
+    config = CONFIGURATIONS[asked["model"]]
+    config.num_hidden_layers, config.tie_word_embeddings, config.use_cache = layers, False, False
+    config._attn_implementation = "oracle"
+    model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    if asked.get("recompute") == "full":
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    return model
+
+
 def run(asked: dict[str, Any], layers: int) -> Seen:
     """One forward and backward pass of a model of so many layers."""
     if dist.is_initialized():
         dist.destroy_process_group()
     dist.init_process_group("fake", rank=0, world_size=asked["gpus"], store=FakeStore())
     torch.autograd.set_multithreading_enabled(False)
-    config = CONFIGURATIONS[asked["model"]]
-    config.num_hidden_layers, config.tie_word_embeddings, config.use_cache = layers, False, False
-    config._attn_implementation = "oracle"
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    if asked.get("recompute") == "full":
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        model = made(asked, layers, torch.float32)
     mesh = init_device_mesh("cpu", (asked["gpus"],), mesh_dim_names=("fsdp",))
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     again = asked.get("zero", 3) == 3

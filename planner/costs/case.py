@@ -85,6 +85,12 @@ class Case:
         return np.asarray((zero == 3) | ((zero == 2) & self.framework.zero2_by_layer))
 
     @cached_property
+    def stops_early(self) -> Bools:
+        """Whether recomputation of a layer ends with the last tensor that its backward pass needs, of shape (n,)."""
+        f = self.framework
+        return np.asarray((self.layouts.zero < f.whole_repeats_zero) & f.recompute_stops_early)
+
+    @cached_property
     def scattering(self) -> Array:
         """Of a step's backward passes, the share that scatters a layer's gradients: all, or the last one; (n,)."""
         layouts = self.layouts

@@ -51,9 +51,9 @@ class Framework:
     reduce_pass_bytes: float = figure(
         0, 64, "Bytes per parameter that packing and unpacking gradients around their reduction moves through memory.",
         default=0.0, because="gradients are reduced where they lie, " + MEGATRON)
-    whole_reduces: bool = yes(
-        "ZeRO-1 sums whole gradients on every rank (an all-reduce), and not on each rank its shard alone.",
-        because="a reduce-scatter, " + MEGATRON)
+    whole_reduces: float = figure(
+        0, 2, "The last ZeRO stage that sums whole gradients on every rank (an all-reduce), and not on each rank its "
+        "shard alone.", whole=True, default=0.0, because="ZeRO-1 has a reduce-scatter, " + MEGATRON)
     accumulate_bytes: float = figure(
         0, 32, "Bytes per parameter that adding a micro-batch's gradient to the sum moves through memory, in fp16.",
         default=0.0, because="the weight gradient's product adds it, " + MEGATRON)
@@ -194,6 +194,8 @@ class Framework:
     recompute_stops_early: bool = yes(
         "Recomputation of a layer ends with the last tensor that its backward pass needs.",
         because="a layer is repeated whole, " + MEGATRON)
+    whole_repeats_zero: float = figure(1, 4, "The first ZeRO stage with which it is repeated whole all the same.",
+        whole=True, default=4.0, because="the stage makes no difference")
     recomputed_head: bool = yes(
         "Full recomputation repeats the head too.", because="the head lies outside, " + MEGATRON)
     layer_split: str = setting(Literal["even", "balanced", "parameters", "products"],

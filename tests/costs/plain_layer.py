@@ -171,7 +171,7 @@ class Layer:
         again = 0.0
         if x.recompute == Recompute.FULL:
             again = forward + attention + scan + pointwise
-            if self.f.recompute_stops_early and not self.drops:
+            if self.f.recompute_stops_early and x.zero < self.f.whole_repeats_zero and not self.drops:
                 again -= k * self.last()
         elif x.recompute == Recompute.SELECTIVE:
             again = k * a.dropped + scan + pointwise if self.f.selective_operations else attention

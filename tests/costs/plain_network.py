@@ -343,7 +343,7 @@ class Told:
         if self.in_layers:
             return 0.0, 0.0, 0.0
         several = SimpleNamespace(dense=copies * own.dense, experts=copies * own.experts)
-        whole = x.zero == 0 or (x.zero == 1 and (f.whole_reduces or x.optimizer == OptimizerKind.MUON))
+        whole = x.zero == 0 or x.zero <= f.whole_reduces or (x.zero == 1 and x.optimizer == OptimizerKind.MUON)
         reduce = self.summed("reduce" if whole else "scatter", several)
         parameter, of_layer, _ = self.format_bytes()
         if f.reduce_bucket_bytes and x.zero == 0:

@@ -173,7 +173,7 @@ def test_muon_adds_its_products_to_the_update():
 def test_muons_replicas_sum_whole_gradients():
     own = RankParameters(layers=np.array([768.0]), experts=np.zeros(1), ends=np.zeros(1))
     muon, adam = (layout(dp=4, zero=1, optimizer=o) for o in (OptimizerKind.MUON, OptimizerKind.ADAM))
-    whole, scattered = (replace(FRAMEWORK, whole_reduces=flag) for flag in (True, False))
+    whole, scattered = (replace(FRAMEWORK, whole_reduces=stage) for stage in (1, 0))
     as_muon = data_traffic(case(BYTES, GPT, muon, framework=scattered), own)
     as_whole = data_traffic(case(BYTES, GPT, adam, framework=whole), own)
     assert one(as_muon[0]) == one(as_whole[0]) > one(data_traffic(case(BYTES, GPT, adam, framework=scattered), own)[0])

@@ -43,6 +43,7 @@ def drawn_framework(rng):
              "one_sharded_copy")  # fmt: skip
     return replace(
         FRAMEWORK, **{name: bool(rng.random() < 0.4) for name in flags}, eager_norm_bytes=rng.choice([0.0, 8.0]),
+        whole_repeats_zero=rng.choice([1.0, 3.0, 4.0]),
         accumulate_bytes=rng.choice([0.0, 6.0]), bf16_accumulate_bytes=10.0, apart_update_bytes=rng.choice([0.0, 52.0]),
         gradient_bytes=rng.choice([2.0, 6.0]),
         host_step_s=0.2, host_gradients_zero=rng.choice([2.0, 4.0]), host_fp32_gradients_zero=rng.choice([3.0, 4.0]),

@@ -63,10 +63,11 @@ def drawn_cluster(rng):
 def drawn_framework(rng):
     """Every figure that a collective reads, on or off."""
     flags = ("copied_sequences", "gathered_logits", "sdpa_context", "gathered_context", "flat_copies",
-             "zero2_by_layer", "ends_gathered_twice", "whole_reduces", "selective_operations",
+             "zero2_by_layer", "ends_gathered_twice", "selective_operations",
              "one_sharded_copy", "reduces_by_policy", "defers_scatter")  # fmt: skip
     return replace(
         FRAMEWORK, **{name: bool(rng.random() < 0.4) for name in flags}, send_turns=rng.choice([1.0, 2.0]),
+        whole_reduces=rng.choice([0.0, 1.0, 2.0]),
         whole_sends=rng.choice([0.0, 0.5, 1.0]), sent_mask_bytes=rng.choice([0.0, 2.0]),
         gate_reduces=rng.choice([0.0, 1.0]), apart_inputs=bool(rng.random() < 0.4),
         network_startup_s=rng.choice([0.0, 0.7]), deepep_bytes_per_s=0.9,

@@ -304,6 +304,12 @@ def test_recomputation_that_stops_early_leaves_out_the_last_product_and_its_resi
         return float((whole - less)[0])
 
     assert saved(FLOP, LLAMA) == saved(FLOP, GPT) == 2 * 48 * 32 * 8
+    third = replace(early, whole_repeats_zero=3)
+    again = [
+        layer_cost(case(device(FLOP, x), LLAMA, x, framework=f)).recompute_s[0]
+        for x in (layout(recompute=Recompute.FULL, dp=2, zero=stage) for stage in (2, 3)) for f in (early, third)
+    ]  # fmt: skip
+    assert again[0] == again[1] == again[2] == again[3] - 2 * 48 * 32 * 8
     assert saved(BYTES, LLAMA) == 3 * 2 * 48 * 8 + 2 * (48 * 32 + 32 * 8 + 48 * 8)  # and the product's operands
     assert saved(FLOP, LLAMA, layout(recompute=Recompute.FULL, sequence_slices=2)) == 2 * 48 * 32 * 8
     assert saved(FLOP, LLAMA, layout(recompute=Recompute.FULL, tp=2)) == 48 * 32 * 8

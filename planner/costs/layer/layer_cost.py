@@ -225,8 +225,8 @@ def layer_cost(case: Case) -> LayerCost:
     scan, scan_back = (k * x for x in ssm_s(case))
     pointwise, pointwise_back, fine = (k * x for x in pointwise_s(case))
     whole = matmul + attention + scan + pointwise
-    if case.framework.recompute_stops_early:
-        whole = whole - k * last_s(case)
+    if np.any(case.stops_early):
+        whole = whole - case.stops_early * k * last_s(case)
     again = np.where(layouts.recompute == Recompute.FULL, whole, 0.0)
     again = np.where(layouts.recompute == Recompute.SELECTIVE, attention, again)
     operations = by_operation(case)

@@ -133,7 +133,7 @@ def data_traffic(case: Case, own: RankParameters, copies: Any = 1) -> tuple[Arra
     zero = case.layouts.zero
     # Muon's replicas sum whole gradients: each then updates whole matrices (Megatron-Core, layer_wise_optimizer.py).
     muon = case.layouts.optimizer == OptimizerKind.MUON
-    whole = (zero == 0) | ((zero == 1) & (case.framework.whole_reduces | muon))
+    whole = (zero <= case.framework.whole_reduces) | ((zero == 1) & muon)
     # A sharded gradient buffer can't hold another micro-batch's whole gradient: ZeRO-2 scatters after each.
     reduce = np.where(whole, data.reduced_s(all_reduce_s, stage_params), data.reduced_s(reduce_scatter_s, stage_params))
     if case.framework.reduce_bucket_bytes > 0:

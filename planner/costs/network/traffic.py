@@ -226,7 +226,7 @@ def expert_s(case: Case, group: Group, tensor: Group) -> tuple[Array, Array]:
         one = all_gather_s(group, tokens * copies)
     one = one + np.where(cut, all_gather_s(tensor, tokens * layouts.tp * copies), 0.0)
     once = 2.0 * case.busiest * mix.shares(model).sparse * layouts.sequence_slices * one
-    ends = case.framework.recompute_stops_early and not case.framework.kept_expert_outputs
+    ends = case.stops_early & (not case.framework.kept_expert_outputs)
     again = np.where(ends & (np.asarray(model.moe_latent) == 0), 0.5, 1.0)
     return once, np.where(layouts.recompute == Recompute.FULL, 1.0 + again, 1.0) * once
 
