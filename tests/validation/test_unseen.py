@@ -298,7 +298,7 @@ def by_source(predicted):
         ("llm-tii-b200", 0.082, 0.082),
         ("fsdp2-blog-h100", 0.47, 0.472),  # what takes so long is not known
         ("gemini-a800", 0.037, 0.037),
-        ("qwen-a100", 0.153, 0.239),  # 0.149 before ZeRO 3 repeated a layer whole, 0.35 before DeepSpeed's hooks were counted
+        ("qwen-a100", 0.153, 0.239),  # 0.149 before ZeRO 3 repeated layers whole, 0.35 before its hooks counted
         # Of trainers and GPUs that no profile had been checked on; first errors beside them.
         ("llmq-rtx-pro-6000-fp8", 0.191, 0.269),  # 0.385
         ("llmq-rtx-pro-6000", 0.086, 0.151),  # 0.233
