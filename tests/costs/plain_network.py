@@ -74,7 +74,7 @@ class Ring:
         self.small = None
         if link.small_fraction and self.nodes == 1:
             start = (link.small_latency_s or 0.0) + (self.local - 1) * link.ring_step_s
-            self.small = (start, link.bandwidth_bytes_per_s * link.small_fraction)
+            self.small = (start, inside * link.small_fraction / link.fraction)
         self.sums = None
         if link.sum_fraction and self.nodes == 1:
             self.sums = (link.sum_latency_s or 0.0, link.bandwidth_bytes_per_s * link.sum_fraction)

@@ -92,8 +92,9 @@ def test_shipped_profile_loads_under_its_file_name(kind: str, name: str) -> None
 
 
 def test_a_card_s_own_products_leave_it_in_its_generation() -> None:
+    ada = load_efficiency("ada")
     for card in ("l4", "l40s"):
-        own, ada = load_accelerator(card).efficiency, load_accelerator("a10g").efficiency
+        own = load_accelerator(card).efficiency
         assert own.name == ada.name == "ada"
         assert own.matrix_fraction["bf16"] < ada.matrix_fraction["bf16"]
 
@@ -124,7 +125,8 @@ def test_peaks_are_dense_and_ordered(name: str) -> None:
     if "bf16" in peak:
         assert peak["fp16"] == peak["bf16"]
     if "fp8" in peak:
-        assert peak["fp8"] == pytest.approx(2 * peak["bf16"], rel=0.01)  # a sparsity figure would make it 4
+        # A sparsity figure would make it 4. RTX 5090 sums products of blocks in fp32 at the whole rate, others at half.
+        assert peak["fp8"] == pytest.approx((4 if name == "rtx-5090" else 2) * peak["bf16"], rel=0.01)
     if "nvfp4" in peak:  # 2 on Blackwell, 3 on Blackwell Ultra
         assert peak["nvfp4"] / peak["fp8"] == pytest.approx({"b300": 3, "gb300": 3}.get(name, 2), rel=0.01)
     assert all(peak["fp32"] <= value for value in peak.values())

@@ -476,6 +476,7 @@ def test_profiles_say_what_is_sharded_without_a_pipeline():
     hugging_face = {"transformers": (0, 3), "transformers-cpu": (0, 3), "transformers-deepspeed": (1, 3)}
     hugging_face["transformers-sync"] = (0, 3)
     others = dict.fromkeys(("aa-scaling", "megatron-deepspeed", "megatron-deepspeed-2021", "megatron-lm"), (1,))
+    others["megatron-lm-2021"] = (1,)
     expected = dict.fromkeys(core, (1, 3)) | dict.fromkeys(torch, (3,)) | hugging_face | others | {"nanotron": (0, 1)}
     expected |= {"colossalai": (1, 2), "gpt-neox": (1,), "nanochat": (1,), "openrlhf": (2,), "paddlenlp": (1,)}
     expected |= dict.fromkeys(("internevo", "llmq", "megatron-swift"), (1, 3))
