@@ -36,7 +36,8 @@ BELIEVE = {
     ("blackwell", False): "within 10 %; torchtitan within 15 %; 1.5 times as long on B200 of limited power",
     ("blackwell-ultra", False): "within 10 %",
     ("volta", False): "in a node within 15 %; over nodes within 30 %",
-    ("ada", False): "L40S within 6 %; others take 1.1 to 1.3 times as long, a trainer of PyTorch's on A40, 70M, three times",
+    ("ada", False): "L40S within 6 %; others take 1.1 to 1.3 times as long, "
+    "a trainer of PyTorch's on A40, 70M, three times",
     ("geforce-4090", False): "within 10 %",
     ("geforce-5090", False): "by one trainer's own kernels: within 10 %",
     (

@@ -217,7 +217,7 @@ def test_an_answer_says_whose_memory_was_never_measured(plan):
 
 def test_few_runs_on_an_architecture_are_told():
     assert "8 of them, predicted 2% too fast on average" in accuracy_sentence("cdna2")
-    assert "6 of them, predicted 35% too slow on average" in accuracy_sentence("geforce-5090")
+    assert "6 of them, predicted 1% too fast on average" in accuracy_sentence("geforce-5090")
     assert "unverified here" in accuracy_sentence("geforce")
 
 

@@ -92,14 +92,14 @@ def test_pipelines_over_two_kinds_of_gpus(steps):
     mean = 100 * np.mean(np.abs(off))
     assert np.argmin(predicted_s) == np.argmin(measured_s)
     assert small.sum() == 5
-    assert np.all((off[small] > -0.47) & (off[small] < -0.18))
+    assert np.all((off[small] > -0.47) & (off[small] < -0.17))
     assert np.mean(np.abs(off[small])) < 0.33
     assert np.all((off[~small] > -0.03) & (off[~small] < 0.44))
     assert np.mean(np.abs(off[~small])) < 0.18
     said = f"on {len(runs)} measured pipelines over V100 and T4 nodes step time was off by {mean:.0f} %"
     assert said in MEASURED_MIXED
     assert spearmanr(measured_s[~small], predicted_s[~small])[0] > 0.96
-    assert spearmanr(measured_s, predicted_s)[0] == pytest.approx(0.72, abs=0.01)
+    assert spearmanr(measured_s, predicted_s)[0] == pytest.approx(0.73, abs=0.01)
 
 
 def test_memory_is_counted_too_high(steps):
