@@ -1,11 +1,11 @@
 """Give an exported script's arguments to Megatron-LM: MEGATRON_LM=CHECKOUT python ... GPUS ARGUMENTS...
 
 The checkout's parser and its checks, its configuration of the model, and its own builder of rank 0's model on fake
-tensors under a fake process group. Of a device only what the parser asks is answered as an H100 would, and Transformer
-Engine's fused rotation counts as installed. Transformer Engine needs CUDA, so that the builder takes Megatron's local
-layers instead of it, with the norm and core of `megatron_core.py` (its own refuse RMSNorm and context ranks), and each
-expert's products for itself. DeepEP counts as installed. Where the loss has a stage of its own its table is of no
-device.
+tensors under a fake process group. Of a device only what the parser asks is answered as an H100 would, and
+Transformer Engine's fused rotation and permutation count as installed. Transformer Engine needs CUDA, so that the
+builder takes Megatron's local layers instead of it, with the norm and core of `megatron_core.py` (its own refuse
+RMSNorm and context ranks), and each expert's products for itself. DeepEP counts as installed. Where the loss has a
+stage of its own its table is of no device.
 """
 
 from __future__ import annotations
@@ -26,9 +26,12 @@ torch.cuda.get_device_capability = lambda *_: (9, 0)  # type: ignore[assignment]
 torch.cuda.get_device_properties = lambda *_: SimpleNamespace(major=9, minor=0)  # type: ignore[assignment]
 
 from megatron.core.models.common.embeddings import rope_utils
+from megatron.core.transformer.moe import moe_utils
 from megatron.training.arguments import core_transformer_config_from_args, parse_args, validate_args
 
 rope_utils.fused_apply_rotary_pos_emb = rope_utils.fused_apply_rotary_pos_emb_thd = lambda *_, **__: None
+for fused in ("permute", "permute_with_probs", "sort_chunks_by_index", "sort_chunks_by_index_with_probs", "unpermute"):
+    setattr(moe_utils, f"fused_{fused}", lambda *_, **__: None)
 
 
 def build(arguments: Any, config: Any) -> list[torch.nn.Module]:
