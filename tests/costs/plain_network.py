@@ -257,8 +257,9 @@ class Told:
         return once, once * (2 if self.full or self.some else 1)
 
     def experts(self) -> tuple[float, float]:
-        """Tokens to their experts, and back."""
+        """Tokens to their experts, and back; before them their counts, beside them their weights."""
         x, m, ring = self.x, self.m, self.by["expert"]
+        told = weights = 0.0
         size = self.tokens * (m.moe_latent or m.hidden) / x.tp * self.e
         if self.dispatcher == Dispatcher.PPMOE:
             one = 0.0
@@ -267,11 +268,13 @@ class Told:
             one = ring.dispatch(size, reached(m, ring.ranks), reached(m, ring.nodes), kernel)
         else:
             one = ring.exchange(size * m.top_k)
+            nothing = self.part.sparse * x.sequence_slices * ring.exchange(0.0)
+            told, weights = 0.0 if x.capacity_factor else nothing, 0.0 if self.f.kept_expert_outputs else nothing
         if x.sequence_parallel and x.etp == x.tp:
             one += self.by["tensor"].gather(size * x.tp * m.top_k)
         busiest = min(x.expert_imbalance, x.capacity_factor or inf)
         once = 2 * busiest * self.part.sparse * x.sequence_slices * one
-        return once, once * (2 if self.full else 1)
+        return once + told + weights, once + weights + (once + told + weights if self.full else 0.0)
 
     def ends(self) -> tuple[float, float]:
         """Of embedding, head and loss, and of gathered logits."""

@@ -243,28 +243,33 @@ def test_context_ring_and_experts():
     # A head of keys and values on each of two tensor ranks, where there is one for both.
     shared = replace(LLAMA, num_kv_heads=1)
     assert first(within(shared, cp=2, tp=2).context_forward_s) == pytest.approx(48 * 2 * 4 * 2 / 2 / 5 + 2)
-    # Each token goes to 2 experts and back, in one of two layers.
-    to_all = 2 * 768 / 2 / 2 + 2
+    # Each token goes to 2 experts and back, in one of two layers, once its rank has told how many go where.
+    to_all, told = 2 * 768 / 2 / 2 + 2, 2 / 2
     expert = within(MOE, dp=2, ep=2)
-    assert [first(expert.expert_forward_s), first(expert.expert_backward_s)] == pytest.approx([to_all, to_all])
+    assert [first(expert.expert_forward_s), first(expert.expert_backward_s)] == pytest.approx([to_all + told, to_all])
+    padded = within(MOE, dp=2, ep=2, capacity_factor=1.0)
+    assert [first(padded.expert_forward_s), first(padded.expert_backward_s)] == pytest.approx([to_all, to_all])
     again = within(MOE, dp=2, ep=2, recompute=Recompute.FULL)
-    assert [first(again.expert_forward_s), first(again.expert_backward_s)] == pytest.approx([to_all, 2 * to_all])
+    assert first(again.expert_forward_s) == pytest.approx(to_all + told)
+    assert first(again.expert_backward_s) == pytest.approx(2 * to_all + told)
     # Recomputation that ends with the last tensor needed repeats no combine, unless outputs are weighted after it.
     early = replace(FRAMEWORK, recompute_stops_early=True, kept_expert_outputs=False)
     x = layout(dp=2, ep=2, recompute=Recompute.FULL)
     ended = layer_traffic(case(BYTES, MOE, x, framework=early))
-    assert [first(ended.expert_forward_s), first(ended.expert_backward_s)] == pytest.approx([to_all, 1.5 * to_all])
+    # Copies' weights follow them then, and their gradients come back.
+    assert first(ended.expert_forward_s) == pytest.approx(to_all + 2 * told)
+    assert first(ended.expert_backward_s) == pytest.approx(1.5 * to_all + 3 * told)
     weighted = layer_traffic(case(BYTES, MOE, x, framework=replace(early, kept_expert_outputs=True)))
-    assert first(weighted.expert_backward_s) == pytest.approx(2 * to_all)
+    assert first(weighted.expert_backward_s) == pytest.approx(2 * to_all + told)
     nodes = replace(FRAMEWORK, node_dispatch=True)
     x = layout(tp=4, dp=2, ep=2)
     by_node, by_copy = (layer_traffic(case(BYTES, MOE, x, framework=f)).expert_forward_s[0] for f in (nodes, FRAMEWORK))
     # A tensor rank's 384 B of copies go to the other node: half of them, or once where either expert is there.
-    assert by_copy == pytest.approx(384 / 2 / 0.375 + 11)
+    assert by_copy == pytest.approx(384 / 2 / 0.375 + 11 + 11 / 2)
     assert by_node == pytest.approx(384 / 2 * (1 - 1 / 4) / 0.375 + 11)
-    assert first(within(MOE, tp=2, dp=2, ep=2).expert_forward_s) == pytest.approx(768 / 2 / 2 + 2)
+    assert first(within(MOE, tp=2, dp=2, ep=2).expert_forward_s) == pytest.approx(768 / 2 / 2 + 2 + told)
     sliced = within(MOE, dp=2, ep=2, sequence_slices=2)
-    assert first(sliced.expert_forward_s) == pytest.approx(2 * (768 / 2 / 2 + 2))
+    assert first(sliced.expert_forward_s) == pytest.approx(2 * (768 / 2 / 2 + 2 + told))
 
 
 def test_a_framework_s_start_up_is_the_network_s():

@@ -210,6 +210,10 @@ def expert_s(case: Case, group: Group, tensor: Group) -> tuple[Array, Array]:
     2504.14960). Where tokens are gathered first, one copy of each goes round both groups, and back. Full recomputation
     repeats all, or the dispatch alone where it ends with the last tensor that is needed: a combine of weighted outputs
     keeps none. The rank with the busiest experts, which receives most, sets the pace.
+
+    In a plain exchange ranks first tell one another how many copies come, unless all are padded to a capacity. Where a
+    copy's weight counts inside its expert it follows, and its gradient comes back (Megatron-Core and torchtitan,
+    token_dispatcher.py). Each takes as long as an exchange of nothing.
     """
     model, layouts = case.model, case.layouts
     tokens = case.pass_tokens * mix.expert_width(model) / layouts.tp * case.device.element_bytes
@@ -225,10 +229,15 @@ def expert_s(case: Case, group: Group, tensor: Group) -> tuple[Array, Array]:
     if case.framework.gathered_tokens:
         one = all_gather_s(group, tokens * copies)
     one = one + np.where(cut, all_gather_s(tensor, tokens * layouts.tp * copies), 0.0)
-    once = 2.0 * case.busiest * mix.shares(model).sparse * layouts.sequence_slices * one
-    ends = case.stops_early & (not case.framework.kept_expert_outputs)
+    each, kept = mix.shares(model).sparse * layouts.sequence_slices, case.framework.kept_expert_outputs
+    once = 2.0 * case.busiest * each * one
+    plain = ~node & (case.pickers == 1) & (not case.framework.gathered_tokens)
+    start = np.where(plain, each * all_to_all_s(group, 0.0), 0.0)
+    weights, counts = start * (not kept), start * (layouts.capacity_factor == 0.0)
+    ends = case.stops_early & (not kept)
     again = np.where(ends & (np.asarray(model.moe_latent) == 0), 0.5, 1.0)
-    return once, np.where(layouts.recompute == Recompute.FULL, 1.0 + again, 1.0) * once
+    repeated = np.where(layouts.recompute == Recompute.FULL, again * once + counts + weights, 0.0)
+    return once + counts + weights, once + weights + repeated
 
 
 def layer_traffic(case: Case) -> LayerTraffic:

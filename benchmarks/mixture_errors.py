@@ -1,0 +1,177 @@
+"""Where predictions of unseen mixtures err, and how far publications that state the same differ.
+
+    python benchmarks/mixture_errors.py
+
+The first table looks for a part of the step that is counted too short everywhere: by group of runs, the error by set,
+its bias, and of all parts of the closed form's step the one whose multiple, added to the prediction, helps most where
+it was fitted without the run's publication (least squares of the relative error, sets alike). None of these multiples
+is in any profile. The second table compares runs of different publications, or sets, that state the same model,
+cluster, precision and layout: the ratio of their tokens per second, the least mean error that one prediction for all
+of them could have, and that of planner's.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections import defaultdict
+from dataclasses import dataclass, fields
+from itertools import combinations, product
+from typing import Any
+
+import numpy as np
+
+from planner.hardware import load_cluster, load_framework
+from planner.step.step_time import StepTime
+from planner.validation import MeasuredRun, Predictions, predict, read_runs, shipped_files, unseen_files
+from planner.validation.defaults import candidates, framework_name
+from planner.validation.predict import Models
+from planner.validation.publications import publication_of
+from planner.validation.runs import cluster_name
+
+PARTS = tuple(f.name for f in fields(StepTime))
+SIZES = ("num_layers", "hidden", "ffn", "num_heads", "num_experts", "top_k", "num_mtp_layers", "vocab", "seq_len")
+LAYOUT = ("tp", "pp", "cp", "ep", "micro_batch", "virtual_stages")
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Timed unseen mixtures: names of set and publication, seconds predicted and measured, parts (runs, parts)."""
+
+    source: np.ndarray
+    publication: np.ndarray
+    predicted_s: np.ndarray
+    measured_s: np.ndarray
+    parts_s: np.ndarray
+
+    def where(self, rows: np.ndarray) -> Runs:
+        return Runs(*(getattr(self, f.name)[rows] for f in fields(self)))
+
+    def weights(self) -> np.ndarray:
+        _, at, count = np.unique(self.source, return_inverse=True, return_counts=True)
+        return 1.0 / count[at] / len(count)
+
+    def error(self, predicted_s: np.ndarray) -> float:
+        return float(self.weights() @ np.abs(predicted_s / self.measured_s - 1.0))
+
+
+def publication(source: str) -> str:
+    found = publication_of(source)
+    return source if found is None else found.sets
+
+
+def with_parts(runs: list[MeasuredRun]) -> tuple[Runs, list[MeasuredRun]]:
+    """The runs that have a prediction, one by one, with the parts of the layout that was chosen for each."""
+    module: Any = importlib.import_module("planner.validation.predict")
+    own, seen, rows, kept = module.estimate, [], [], []
+    module.estimate = lambda *given: seen.append(own(*given)) or seen[-1]
+    for run in runs:
+        seen.clear()
+        p = predict([run], closed_form=True)
+        if not (np.isfinite(p.step_time_s[0]) and np.isfinite(p.measured_s[0]) and p.ok[0]):
+            continue
+        result = seen[-1]
+        c = int(np.argmin(np.abs(result.step_time_s - p.step_time_s[0])))
+        parts = [float(np.broadcast_to(getattr(result.time, name), len(result.layouts))[c]) for name in PARTS]
+        rows.append((run["source"], publication(run["source"]), p.step_time_s[0], p.measured_s[0], parts))
+        kept.append(run)
+    module.estimate = own
+    return Runs(*(np.array(column) for column in zip(*rows, strict=True))), kept
+
+
+def multiple(runs: Runs, part_s: np.ndarray, rows: np.ndarray) -> float:
+    """Of a part, what would best be added to the predictions of some runs."""
+    some, share = runs.where(rows), part_s[rows] / runs.measured_s[rows]
+    missing = 1.0 - some.predicted_s / some.measured_s
+    squares = some.weights() @ share**2
+    return float(some.weights() @ (share * missing) / squares) if squares > 0 else 0.0
+
+
+def left_out(runs: Runs, part_s: np.ndarray) -> tuple[float, float]:
+    """The error by set with a multiple of a part, each publication by the others'; and the multiple that all tell."""
+    predicted_s = runs.predicted_s.copy()
+    for name in np.unique(runs.publication):
+        its = runs.publication == name
+        predicted_s[its] += multiple(runs, part_s, ~its) * part_s[its]
+    return runs.error(predicted_s), multiple(runs, part_s, np.ones(len(part_s), dtype=bool))
+
+
+def parts_table(runs: Runs, kept: list[MeasuredRun], models: Models) -> None:
+    efa = np.array(["efa" in load_cluster(cluster_name(run)).network.name for run in kept])
+    uneven = np.array([routes_itself(run, models) for run in kept])
+    groups = {"all": efa | ~efa, "over EFA": efa, "uneven experts": uneven & ~efa, "the others": ~efa & ~uneven}
+    print(
+        f"{'runs':16s} {'sets':>5s} {'publications':>13s} {'error %':>8s} {'bias %':>7s}  best part, others' multiple"
+    )
+    for name, rows in groups.items():
+        some = runs.where(rows)
+        bias = some.weights() @ np.log(some.predicted_s / some.measured_s)
+        sets, publications = (len(np.unique(of)) for of in (some.source, some.publication))
+        line = f"{name:16s} {sets:5d} {publications:13d} {100 * some.error(some.predicted_s):8.1f} {100 * bias:7.1f}"
+        if publications > 1:
+            scores = {part: left_out(some, some.parts_s[:, i]) for i, part in enumerate(PARTS)}
+            part = min(scores, key=lambda p: scores[p][0])
+            line += f"  {part[:-2]}: {100 * scores[part][0]:.1f} %, {scores[part][1]:+.2f} of it"
+        print(line)
+
+
+def routes_itself(run: MeasuredRun, models: Models) -> bool:
+    """Whether a run's routers are taken to be left to themselves."""
+    framework = load_framework(framework_name(run, load_cluster(cluster_name(run))))
+    return candidates(run, models.models[models.of(run)], framework)[0]["expert_imbalance"] > 1.0
+
+
+def same_layout(run: MeasuredRun, models: Models) -> tuple[Any, ...]:
+    model = models.models[models.of(run)]
+    sizes = [getattr(model, size) for size in SIZES]
+    return (*sizes, cluster_name(run), run["precision"], run["n_gpus"], *(run[c] or 1 for c in LAYOUT))
+
+
+def same_software(run: MeasuredRun, models: Models) -> tuple[Any, ...]:
+    framework = framework_name(run, load_cluster(cluster_name(run)))
+    return (*same_layout(run, models), run["recompute"], run["zero"], framework)
+
+
+def between_table(models: Models) -> None:
+    runs = [run for path in (*shipped_files(), *unseen_files()) for run in read_runs(path)]
+    p = predict(runs)
+    error = np.abs(p.step_time_s / p.measured_s - 1.0)
+    timed = np.flatnonzero(np.isfinite(error) & p.ok)
+    header = f"{'groups':>6s} {'pairs':>6s} {'ratio':>6s} {'80 %':>6s} {'best %':>7s} {'ours %':>7s}"
+    print(f"\n{'states the same':44s} {header}")
+    for kind, what, name in product(("dense", "mixtures"), ("layout", "and software"), ("publications", "sets")):
+        groups: dict[Any, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+        for i in timed:
+            if has_experts(runs[i], models) == (kind == "mixtures"):
+                key = (same_software if what == "and software" else same_layout)(runs[i], models)
+                source = runs[i]["source"]
+                groups[key][publication(source) if name == "publications" else source].append(i)
+        several = [group for group in groups.values() if len(group) > 1]
+        shown(f"{kind}, {what}, different {name}", p, error, several)
+
+
+def shown(name: str, p: Predictions, error: np.ndarray, groups: list[dict[str, list[int]]]) -> None:
+    ratios, best, ours = [], [], []
+    for group in groups:
+        each = [np.mean([np.log(p.measured_s[i] / p.runs[i]["global_batch"]) for i in rows]) for rows in group.values()]
+        times = np.exp(each)
+        ratios += [abs(a - b) for a, b in combinations(each, 2)]
+        best.append(min(np.abs(t / times - 1.0).mean() for t in times))
+        ours.append(np.mean([error[rows].mean() for rows in group.values()]))
+    middle, most = np.exp(np.quantile(ratios, [0.5, 0.8]))
+    means = f"{100 * np.mean(best):7.1f} {100 * np.mean(ours):7.1f}"
+    print(f"{name:44s} {len(groups):6d} {len(ratios):6d} {middle:6.2f} {most:6.2f} {means}")
+
+
+def has_experts(run: MeasuredRun, models: Models) -> bool:
+    return bool(models.models[models.of(run)].num_experts)
+
+
+def main() -> None:
+    models = Models()
+    unseen = [run for path in unseen_files() for run in read_runs(path)]
+    parts_table(*with_parts([run for run in unseen if has_experts(run, models)]), models)
+    between_table(models)
+
+
+if __name__ == "__main__":
+    main()
