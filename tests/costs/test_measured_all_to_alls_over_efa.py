@@ -3,7 +3,7 @@
 P5: nccl-tests on 2 to 8 nodes (github.com/crazyguitar/aws-gpu-communication-benchmark, data/nccl_alltoall.csv), of
 which the rate of large ones was taken; P6-B300: awslabs/awsome-distributed-ai, micro-benchmarks/expert-parallelism/
 ep-backend-comparison, RESULTS.md, 14 July 2026, of which nothing was taken. So the network does not explain why AWS's
-mixtures on these nodes are predicted 18 to 48 % too fast by set (docs/accuracy-findings.md).
+mixtures on these nodes are predicted 17 to 48 % too fast by set (docs/accuracy-findings.md).
 """
 
 import numpy as np
