@@ -79,6 +79,18 @@ class Case:
         return np.asarray(self.model.top_k * self.busiest)
 
     @cached_property
+    def over_layers(self) -> Case:
+        """The same with the imbalance of a rank's layers together, of which each has another rank as its busiest.
+
+        The deviation of a sum of independent loads over its mean falls as the root of their number.
+        """
+        if np.all(self.layouts.expert_imbalance == 1.0):
+            return self
+        layers = np.where(self.busiest > 1.0, self.model.num_layers / self.layouts.pp, 1.0)
+        off = (self.busiest - 1.0) / np.sqrt(layers)
+        return replace(self, layouts=replace(self.layouts, expert_imbalance=1.0 + off))
+
+    @cached_property
     def by_layer(self) -> Bools:
         """Whether parameters are gathered and gradients scattered layer by layer, boolean of shape (n,)."""
         zero = self.layouts.zero
@@ -107,7 +119,7 @@ class Case:
     @cached_property
     def ranks(self) -> RankParts:
         """The parts of the layouts' ranks."""
-        return RankParts(model=self.model, layouts=self.layouts)
+        return RankParts(model=self.model, layouts=self.layouts, whole_embedding=self.framework.whole_embedding)
 
     @cached_property
     def local_experts(self) -> Array:

@@ -59,10 +59,14 @@ def tensor_rank(model: Transformer, layouts: Layouts) -> Transformer:
 
 @record
 class RankParts:
-    """The parts that layouts' ranks are made of, each counted once for all their ranks."""
+    """The parts that layouts' ranks are made of, each counted once for all their ranks.
+
+    whole_embedding: whether every tensor rank has all of it.
+    """
 
     model: Transformer
     layouts: Layouts
+    whole_embedding: bool = False
 
     @cached_property
     def distinct(self) -> Distinct:
@@ -102,7 +106,8 @@ class RankParts:
     def ends(self) -> tuple[Any, Any, Any]:
         """Parameters of the embedding, of the norm before the head, and of a head with a table of its own."""
         head = self._each(lambda mine: counts.head_params(mine, False))
-        return self._each(counts.embedding_params), counts.norm_params(self.mine), head
+        embedding = counts.embedding_params(self.model) if self.whole_embedding else self._each(counts.embedding_params)
+        return embedding, counts.norm_params(self.mine), head
 
     @cached_property
     def dense_more(self) -> Any:

@@ -188,6 +188,8 @@ class Framework:
     selective_operations: bool = yes(
         "Selective recomputation keeps the output of every second product, of attention, reduce-scatters and "
         "all-to-alls, and runs the rest of a layer again.", because="it repeats the attention core alone, " + MEGATRON)
+    repeats_attention: bool = yes("Such recomputation runs attention again, for its kernel is not among those kept.",
+        because="attention's output stays")
     compiled_layers: bool = yes("Each layer is one compiled graph (torch.compile): gate and product are one kernel, "
         "and selective recomputation neither keeps nor repeats an MLP's last product, which no backward pass needs.",
         because="operation by operation")
@@ -271,6 +273,10 @@ class Framework:
         0, 4,
         "Bytes per parameter that products keep from one micro-batch to the next: its value in fp8 and the transpose.",
         default=0.0, because=NONE_KNOWN)
+    sharded_fp8_copy_bytes: float = figure(
+        0, 4, "The same with ZeRO 3, where products keep copies of all that was gathered once.", default=0.0,
+        because="copies are of gathered layers alone")
+    whole_embedding: bool = yes("Tensor ranks hold the embedding whole.", because="they share its words, " + MEGATRON)
     spare_gradients: bool = yes(
         "An empty 16-bit gradient is kept for each shape of a layer's matrices, whose products add to the main one.",
         because=NONE_KNOWN)
@@ -280,6 +286,8 @@ class Framework:
     live_parameters: float = figure(
         0, 1e13, "Parameters that ZeRO 3 keeps gathered at most, or one matrix; 0: two layers, whatever their size.",
         default=0.0, because="whole layers, as FSDP wraps them")
+    keeps_gathered: bool = yes("Layers that ZeRO 3 gathered stay so until their backward pass, unless they are "
+        "recomputed whole, for their products keep the weights.", because="each is freed behind its pass")
     reduce_bucket_parameters: float = figure(
         0, 1e13, "Gradients that ZeRO 2 and 3 hold at most before they scatter them, or one matrix's; 0: a layer's.",
         default=0.0, because="whole layers, as FSDP wraps them")
@@ -295,6 +303,10 @@ class Framework:
         default=8.0, because="the fp32 copy of its input and the fp32 product, of ATen's operations")
     fp32_expert_outputs: bool = yes(
         "Experts' outputs that stay do so in fp32, in which they are weighted.", because="in 16 bits")
+    cached_keys_values: float = figure(0, 4, "Passes whose keys and values stay of every layer that is recomputed "
+        "whole: a model's cache for generating, left on.", default=0.0, because="no cache in training")
+    holds_router_loss: bool = yes("What layers recomputed whole have before their experts stays until the next pass: "
+        "the router's loss of the recomputation holds it.", because="the loss of the first pass alone is held")
     kept_expert_outputs: bool = yes(
         "Experts' outputs stay until the backward pass, for each is weighted by the router's probability after it; "
         "else the inner activation was.", default=True, because="weighted after the experts, the textbook's order")

@@ -174,7 +174,9 @@ class Layer:
             if self.f.recompute_stops_early and x.zero < self.f.whole_repeats_zero and not self.drops:
                 again -= k * self.last()
         elif x.recompute == Recompute.SELECTIVE:
-            again = k * a.dropped + scan + pointwise if self.f.selective_operations else attention
+            again = attention
+            if self.f.selective_operations:
+                again = k * a.dropped + scan + pointwise + (attention if self.f.repeats_attention else 0.0)
         elif x.recompute == Recompute.FINE:
             again = fine + k * self.from_latents()
         return {
@@ -291,6 +293,7 @@ class Layer:
         attended = part.attention * self.tokens / t * m.num_heads * self.value
         wide, routed = self.inner()
         copies = held * (m.moe_latent or h) * part.sparse * self.copies / (t if x.dispatcher == 1 else 1)
+        cut = x.etp if x.sequence_parallel else 1
         return {
             "norm_inputs": held * h * (part.sums * e + part.norms * eager + part.blocks * self.drops),
             "product_inputs": held * h * (read * o + (part.norms - read) * e),
@@ -300,14 +303,15 @@ class Layer:
             "attended": attended * e + (attended * o if x.ulysses > 1 or o < e else 0.0),
             "inner": self.tokens / t * (3 if m.gated else 1) * e * wide, "routed_inputs": self.tokens / t * o * routed,
             "other_inputs": self.tokens / t * o * (wide - routed),
-            "clamped": 2 * self.tokens / t * e * wide if m.clamped else 0.0, "expert_inputs": copies * o,
-            "expert_outputs": copies * (4.0 if f.fp32_expert_outputs else e), "scans": self.asked.scans,
+            "clamped": 2 * self.tokens / t * e * wide if m.clamped else 0.0, "expert_inputs": copies * cut * o,
+            "expert_outputs": copies * (cut if f.gathered_tokens else 1) * (4.0 if f.fp32_expert_outputs else e),
+            "scans": self.asked.scans,
         }  # fmt: skip
 
     def saved(self) -> tuple[float, float]:
         """Bytes kept until the backward pass, and made again meanwhile."""
         x, f, told, core = self.x, self.f, self.tensors(), self.part.attention * self.asked.core
-        if f.fused_experts:
+        if f.fused_experts or f.gate_tensors < 4:
             told["clamped"] = 0.0
         layer = sum(told.values()) - (0.0 if f.kept_expert_outputs else told["expert_outputs"])
         cheap = told["product_inputs"] + told["from_latents"] + told["routed_inputs"] + told["clamped"]
@@ -316,7 +320,7 @@ class Layer:
             start = self.tokens * self.m.hidden * self.e / self.shared
             return start, (layer + core - start) / k
         if x.recompute == Recompute.SELECTIVE and f.selective_operations:
-            stays = self.asked.stays + core
+            stays = self.asked.stays + (0.0 if f.repeats_attention else core)
             return stays, (layer + core - stays) / k
         if x.recompute == Recompute.SELECTIVE and not flash:
             return layer, core / k

@@ -34,7 +34,10 @@ class Remembered:
         self.tokens = x.micro_batch * self.m.seq_len / x.cp
         self.at_once = self.tokens / x.sequence_slices
         self.shared = x.tp if x.sequence_parallel else 1
-        self.copies = self.m.top_k * min(x.expert_imbalance, x.capacity_factor or float("inf"))
+        busiest = min(x.expert_imbalance, x.capacity_factor or float("inf"))
+        self.copies = self.m.top_k * busiest
+        layers = self.m.num_layers / x.pp if busiest > 1 else 1.0
+        self.together = self.m.top_k * (1 + (busiest - 1) / layers**0.5)
         self.vocab = ceil(self.m.vocab / (128 * x.tp)) * 128 * x.tp
         self.shards = x.dp * x.cp // x.dp_replicate
         of_expert = max(x.tp * x.dp * x.cp // max(x.etp * x.ep, 1), 1)
@@ -67,28 +70,42 @@ class Remembered:
         summed = self.stated(x.grad_reduce_dtype or x.grad_dtype, own)
         return parameter, f.fp8_parameter_bytes if eighth else parameter, copies, 4.0 if self.fp32 else summed
 
-    def layer(self, saved: tuple[float, float], recompute: int) -> tuple[float, float]:
-        """What a layer keeps, and makes again: other ranks' inputs come on top, a fused gate's tensors off it."""
+    def layer(
+        self, saved: tuple[float, float], recompute: int, before: float, copies: float = 0.0
+    ) -> tuple[float, float]:
+        """What a layer keeps, and makes again: other ranks' inputs come on top, a fused gate's tensors off it.
+
+        before: what stays of it before its experts. copies: of a token's, those of all layers together unless given.
+        """
         (kept, again), f, m = saved, self.f, self.m
         whole = recompute == Recompute.FULL or (recompute == Recompute.SELECTIVE and f.selective_operations)
         if not whole and not self.frozen and self.x.sequence_parallel:
             kept += f.gathered_inputs * (1 - 1 / self.x.tp) * self.tokens * m.hidden * self.operand
-        width = self.part.dense * m.ffn + self.part.sparse * (self.copies + m.num_shared_experts) * m.moe_ffn
+        if recompute == Recompute.FULL:
+            kept += f.cached_keys_values * self.both() + (before if f.holds_router_loss else 0.0)
+        copies = copies or self.together
+        width = self.part.dense * m.ffn + self.part.sparse * (copies + m.num_shared_experts) * m.moe_ffn
         less = (4 - f.gate_tensors) * m.gated * self.tokens / self.x.tp * width * self.e
         return (kept, again - less / self.x.sequence_slices) if whole else (kept - less, again)
+
+    def both(self) -> float:
+        """Keys and values of a layer."""
+        keys = max(self.m.num_kv_heads, self.x.tp) * self.m.head_dim / self.x.tp
+        return float(2 * self.tokens * keys * self.e)
 
     def activations(self) -> dict[str, float]:
         """Of one micro-batch."""
         x, m, f, e, a = self.x, self.m, self.f, self.e, self.asked
-        kept, again = self.layer(a.saved, x.recompute)
+        kept, _ = self.layer(a.together, x.recompute, a.before)
+        _, again = self.layer(a.saved, x.recompute, 0.0, self.copies)
         some = x.recompute_layers > 0
         columns = self.vocab if f.gathered_logits else self.vocab / x.tp
         copies = f.pipelined_logit_copies if x.pp > 1 else f.logit_copies
         copies = max(copies, f.split_logit_copies) if x.tp > 1 else copies
         hidden = self.at_once * m.hidden * e
         inner = 2 * self.at_once * max(m.ffn, m.moe_ffn * self.copies) / x.tp * e
-        module = self.layer(a.module, x.recompute)[0] if m.num_mlp_only_layers else kept
-        keys = max(m.num_kv_heads, x.tp) * m.head_dim / x.tp
+        module = self.layer(a.module, x.recompute, a.module_before)[0] if m.num_mlp_only_layers else kept
+        plain = self.layer(a.plain, Recompute.NONE, 0.0)[0]
         drops = m.dropout and x.attention < 2
         return {
             "layer": kept, "embedding": self.tokens * m.hidden / self.shared * (e + drops * e / 2),
@@ -96,10 +113,10 @@ class Remembered:
             "loss": self.at_once * columns * (e + 4),
             "modules": m.num_mtp_layers * (module + 4 * self.tokens * m.hidden * e / self.shared),
             "working": again + max(inner, a.scores) + hidden * (3 if x.sequence_parallel and x.tp > 1 else 2),
-            "keys_values": 2 * self.tokens * keys * e if x.sequence_slices > 1 else 0.0,
+            "keys_values": self.both() if x.sequence_slices > 1 else 0.0,
             "weight_grad_share": self.held_for_weights() / a.saved[0],
-            "whole": self.layer(a.plain, Recompute.NONE)[0] - kept if some else 0.0, "again": again if some else 0.0,
-            "moved": min(a.moved, kept) if x.offload_modules else self.layer(a.plain, 0)[0] if some else kept,
+            "whole": plain - kept if some else 0.0, "again": again if some else 0.0,
+            "moved": min(a.moved, kept) if x.offload_modules else plain if some else kept,
         }  # fmt: skip
 
     def held_for_weights(self) -> float:
@@ -167,14 +184,16 @@ class Remembered:
         if f.one_sharded_copy and x.zero == 3 and self.copied and not self.frozen:
             parameters = 0.0
         stays = 1 - x.offload_fraction if x.offload_optimizer else 1.0
-        if f.one_sharded_copy and not self.copied and self.shards > 1 and x.zero in (1, 2):  # the shard that is updated
-            parameters += (1 - self.parameters_away()) * self.sharded(dense, own.experts * of_layer, 1) * at.copies
+        if f.one_sharded_copy and not self.copied and x.zero in (1, 2):  # the shard that is updated
+            shard = dense / self.shards * (self.shards > 1)
+            shard += own.experts * of_layer / self.expert_shards * (self.expert_shards > 1)
+            parameters += (1 - self.parameters_away()) * shard * at.copies
         if self.frozen:
             parameters += self.sharded(moves.dense, moves.experts, 3) * parameter * at.copies * at.versions
         if x.zero == 3:
             parameters *= 1 - self.parameters_away()
-        if x.zero < 3:
-            parameters += fp8 * (own.layers + own.experts) * at.copies
+        whole_copies = f.sharded_fp8_copy_bytes * self.operand * (x.precision in (Precision.FP8, Precision.NVFP4))
+        parameters += (fp8 if x.zero < 3 else whole_copies) * (own.layers + own.experts) * at.copies
         return {
             "parameters_bytes": parameters, "gradients_bytes": gradients,
             "optimizer_bytes": stays * self.states(moves) * at.copies,
@@ -243,6 +262,8 @@ class Remembered:
         scattered = min(min(at.at_once, at.layers) * (moves.layers + moves.experts) / layers, most)
         most = max(matrix, f.live_parameters or float("inf"))
         gathered = min(min(2 * at.at_once, at.layers) * (own.layers + own.experts) / layers, most)
+        if f.keeps_gathered and x.recompute != Recompute.FULL:
+            gathered = own.layers + own.experts
         larger = self.larger(at)
         gathers = x.zero == 3
         values = (

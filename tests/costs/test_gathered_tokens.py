@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from planner.costs.layer.expert_routing import ADDED, Routing, permute_s
+from planner.costs.memory.saved_activations import layer_tensors
 from planner.costs.network.collectives import all_gather_s, all_to_all_s
 from planner.costs.network.groups import groups
 from planner.costs.network.traffic import expert_s
@@ -36,3 +37,12 @@ def test_one_copy_of_a_token_goes_round_both_groups_and_back():
     assert gathered == pytest.approx(2.0 * once)
     copies = all_to_all_s(by["expert"], size * 2) + all_gather_s(by["tensor"], size * 2 * 2)
     assert exchanged == pytest.approx(2.0 * copies + all_to_all_s(by["expert"], 0.0))  # how many come is told first
+
+
+def test_tensor_ranks_that_cut_an_expert_keep_all_copies_that_come_to_it():
+    """Twice as many as where experts are whole; their outputs so only where tokens were gathered first."""
+    whole, cut = layout(**CUT | {"etp": 1, "ep": 4}), layout(**CUT)
+    gathered, plain = (layer_tensors(case(BYTES, ROUTED, cut, framework=f)) for f in (GATHERS, FRAMEWORK))
+    shares = layer_tensors(case(BYTES, ROUTED, whole, framework=FRAMEWORK))
+    assert plain.expert_inputs == gathered.expert_inputs == 2 * shares.expert_inputs
+    assert gathered.expert_outputs == 2 * plain.expert_outputs == 2 * shares.expert_outputs

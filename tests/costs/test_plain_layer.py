@@ -40,12 +40,12 @@ def drawn_framework(rng):
     flags = ("fused_experts", "compiled_layers", "fused_rotary", "eager_llama", "sdpa_context", "gathered_context",
              "fp8_attention", "recompute_stops_early", "selective_operations", "gathered_logits", "recomputed_head",
              "fused_routing", "fp32_expert_outputs", "kept_expert_outputs", "single_adds",
-             "one_sharded_copy")  # fmt: skip
+             "one_sharded_copy", "repeats_attention")  # fmt: skip
     return replace(
         FRAMEWORK, **{name: bool(rng.random() < 0.4) for name in flags}, eager_norm_bytes=rng.choice([0.0, 8.0]),
         whole_repeats_zero=rng.choice([1.0, 3.0, 4.0]),
         accumulate_bytes=rng.choice([0.0, 6.0]), bf16_accumulate_bytes=10.0, apart_update_bytes=rng.choice([0.0, 52.0]),
-        gradient_bytes=rng.choice([2.0, 6.0]),
+        gradient_bytes=rng.choice([2.0, 6.0]), gate_tensors=rng.choice([3.0, 4.0]),
         host_step_s=0.2, host_gradients_zero=rng.choice([2.0, 4.0]), host_fp32_gradients_zero=rng.choice([3.0, 4.0]),
     )  # fmt: skip
 

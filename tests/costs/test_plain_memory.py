@@ -13,7 +13,7 @@ from planner.costs.adapters import held_for_weights, trained
 from planner.costs.layer.matmul_shapes import common_products, expert_products
 from planner.costs.memory.moved_modules import moved_module_bytes
 from planner.costs.memory.rank import activations, rank_memory
-from planner.costs.memory.saved_activations import saved_bytes, score_gradient_bytes
+from planner.costs.memory.saved_activations import kept_tensors, saved_bytes, score_gradient_bytes
 from planner.layouts import Attention, Layouts, Recompute
 from planner.models import mix
 from tests.costs.plain_memory import Remembered
@@ -25,7 +25,7 @@ def drawn_framework(rng):
     """Every figure that a rank's memory reads, on or off."""
     flags = ("gathered_logits", "freed_in_turn", "one_sharded_copy", "spare_gradients", "param_remainders",
              "selective_operations", "stage_buffers", "reduces_by_policy", "defers_scatter",
-             "zero2_by_layer")  # fmt: skip
+             "zero2_by_layer", "keeps_gathered", "holds_router_loss")  # fmt: skip
     some = {
         "gradient_bytes": 6.0, "bf16_gradient_bytes": 2.0, "grad_reduce_bytes": 4.0, "bf16_grad_reduce_bytes": 2.0,
         "bf16_scattered_bytes": 2.0,
@@ -36,7 +36,7 @@ def drawn_framework(rng):
         "logit_chunks": 4.0, "fp8_parameter_bytes": 1.0, "fp8_copy_bytes": 1.0,
         "live_parameters": 900.0, "reduce_bucket_parameters": 400.0, "pass_gradient_bytes": 8.0,
         "gather_copy_bytes": 2.0, "fragmentation": 0.25, "reserved_bytes": 77.0,
-        "overlap_experts": 0.5,
+        "overlap_experts": 0.5, "cached_keys_values": 2.0, "sharded_fp8_copy_bytes": 1.5,
     }  # fmt: skip
     chosen = {name: value for name, value in some.items() if rng.random() < 0.5}
     return replace(FRAMEWORK, **{name: bool(rng.random() < 0.4) for name in flags}, **chosen)
@@ -92,8 +92,12 @@ def test_a_rank_holds_what_its_sentences_say(model):
         place = table_of(ranks)
         own = of.ranks.rank(*(place[name] for name in ("layers", "first", "last", "modules")))
         moves, held, found = trained(of, own), activations(of), rank_memory(of, **place)
-        plain, module = of.with_recompute(Recompute.NONE), of.with_model(mix.module_layer(model))
-        tensors = {"saved": saved_bytes(of), "plain": saved_bytes(plain), "module": saved_bytes(module)}
+        together = of.over_layers
+        plain, module = together.with_recompute(Recompute.NONE), together.with_model(mix.module_layer(model))
+        tensors = {name: saved_bytes(each) for name, each in (
+            ("saved", of), ("together", together), ("plain", plain), ("module", module))}  # fmt: skip
+        before = {name: mix.shares(each.model).sparse * kept_tensors(each).before_experts_bytes for name, each in (
+            ("before", together), ("module_before", module))}  # fmt: skip
         scores, adapters, shapes = (
             score_gradient_bytes(of),
             held_for_weights(of),
@@ -104,6 +108,7 @@ def test_a_rank_holds_what_its_sentences_say(model):
             micro_batches = row["global_batch"] // row["dp"] // row["micro_batch"]
             asked = SimpleNamespace(
                 **{name: tuple(float(at(x, i, n)) for x in both) for name, both in tensors.items()},
+                **{name: float(at(each, i, n)) for name, each in before.items()},
                 scores=float(at(scores, i, n)), moved=float(at(moved, i, n)), adapters=float(at(adapters, i, n)),
                 common=products_at(shapes[0], i, n), routed=products_at(shapes[1], i, n),
             )  # fmt: skip

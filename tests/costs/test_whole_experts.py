@@ -121,3 +121,13 @@ def test_whole_experts_are_quicker_where_tokens_travel_far():
     )  # fmt: skip
     cut, whole = estimate(Setup(model, cluster, load_framework("megatron-core")), table).step_time_s
     assert whole < cut
+
+
+def test_an_embedding_that_every_tensor_rank_has_whole():
+    """All of its words' parameters, where two tensor ranks shared them padded; those of layers as before."""
+    each = (
+        RankParts(model=ROUTED, layouts=of(2), whole_embedding=whole).rank(2.0, 1.0, 0.0) for whole in (False, True)
+    )
+    shared, whole = each
+    assert whole.ends == ROUTED.vocab * ROUTED.hidden > shared.ends
+    assert (whole.layers, whole.experts) == (shared.layers, shared.experts)

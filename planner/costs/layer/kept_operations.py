@@ -62,6 +62,7 @@ def kept_operation_bytes(case: Case) -> Array:
     part = mix.shares(model)
     columns = sum(rows * wide * count * share for (rows, wide, _, count), share in _needed(case))
     attended = part.attention * model.num_heads * model.value_channels / layouts.tp
+    attended = 0.0 if case.framework.repeats_attention else attended
     sums = part.sums - case.framework.compiled_layers * (part.dense + part.sparse)
     summed = np.where(shared > 1, sums, 0.0)  # a reduce-scatter each; all-reduces run again
     exchanged = 2.0 * mix.expert_width(model) * part.sparse * np.asarray(model.top_k) * (layouts.ep > 1)

@@ -232,6 +232,7 @@ def layer_cost(case: Case) -> LayerCost:
     operations = by_operation(case)
     if np.any(operations):
         dropped = k * dropped_products_s(case) + scan + pointwise
+        dropped = dropped + (attention if case.framework.repeats_attention else 0.0)
         again = np.where(operations, dropped, again)
     is_fine = layouts.recompute == Recompute.FINE
     if np.any(is_fine):

@@ -37,11 +37,11 @@ from planner.costs.memory.framework_buffers import (
 )
 from planner.costs.memory.freed_in_turn import gradients_in_turn, peaks_in_turn, summed_end_bytes
 from planner.costs.memory.moved_modules import moved_bytes
-from planner.costs.memory.saved_activations import saved_bytes, score_gradient_bytes, weight_grad_share
+from planner.costs.memory.saved_activations import kept_tensors, saved_bytes, score_gradient_bytes, weight_grad_share
 from planner.costs.memory.whole_layers import whole_bytes
 from planner.costs.parameters import RankParameters, state_parameters
 from planner.costs.shapes import has_dropout
-from planner.layouts import Recompute
+from planner.layouts import Precision, Recompute
 from planner.models import mix
 
 
@@ -98,10 +98,22 @@ class Activations:
     moved: Array
 
 
+def keys_values_bytes(case: Case) -> Array:
+    """Bytes of one micro-batch's keys and values in one layer, on one rank."""
+    kv = np.maximum(case.model.num_kv_heads, case.layouts.tp) * case.model.head_dim / case.layouts.tp
+    return np.asarray(2.0 * case.local_tokens * kv * case.device.element_bytes)
+
+
 def kept_bytes_of_layer(case: Case) -> tuple[Array, Array]:
     """Bytes that the average layer keeps until its backward pass, and further bytes while one layer recomputes."""
     kept, again = saved_bytes(case)
-    full = (case.layouts.recompute == Recompute.FULL) | by_operation(case)
+    whole = case.layouts.recompute == Recompute.FULL
+    full = whole | by_operation(case)
+    if case.framework.cached_keys_values > 0:
+        kept = kept + np.where(whole, case.framework.cached_keys_values * keys_values_bytes(case), 0.0)
+    if case.framework.holds_router_loss:
+        held = mix.shares(case.model).sparse * kept_tensors(case).before_experts_bytes
+        kept = kept + np.where(whole, held, 0.0)
     if case.framework.gathered_inputs > 0:
         kept = kept + np.where(full | frozen(case), 0.0, gathered_inputs_bytes(case))
     if case.framework.gate_tensors < 4:
@@ -114,6 +126,9 @@ def activations(case: Case) -> Activations:
     """Bytes that one micro-batch makes a rank hold."""
     device, model, layouts, framework = case.device, case.model, case.layouts, case.framework
     kept, again = kept_bytes_of_layer(case)
+    together = case.over_layers
+    if together is not case:
+        kept, _ = kept_bytes_of_layer(together)
     at_once = case.pass_tokens
     # 16-bit logits and fp32 copies; softmax and then the gradient overwrite one copy. Several heads run one after
     # another, and those before the last keep the copies alone: no product needs its own output.
@@ -133,16 +148,15 @@ def activations(case: Case) -> Activations:
     shared = case.token_shares
     module = kept
     if np.any(mix.has_own_module(model)):
-        module, _ = kept_bytes_of_layer(case.with_model(mix.module_layer(model)))
+        module, _ = kept_bytes_of_layer(together.with_model(mix.module_layer(model)))
     joined = 4.0 * case.local_tokens * model.hidden * device.element_bytes / shared
-    kv = np.maximum(model.num_kv_heads, layouts.tp) * model.head_dim / layouts.tp
-    both = 2.0 * case.local_tokens * kv * device.element_bytes
+    both = keys_values_bytes(case)
     keys_values = (layouts.sequence_slices > 1) * both
     # An inner ring's next keys and values, and gradients that go on, come while it still turns.
     working = working + (layouts.inner_ring > 1) * 2.0 * both
     some, whole, repeated = layouts.recompute_layers > 0, np.zeros_like(kept), np.zeros_like(kept)
     if np.any(some):
-        plain, _ = kept_bytes_of_layer(case.with_recompute(np.where(some, Recompute.NONE, layouts.recompute)))
+        plain, _ = kept_bytes_of_layer(together.with_recompute(np.where(some, Recompute.NONE, layouts.recompute)))
         whole, repeated = plain - kept, np.where(some, again, 0.0)
     return Activations(
         layer=kept,
@@ -263,15 +277,19 @@ def _parameters_bytes(case: Case, own: RankParameters, moves: RankParameters, co
         copied = main_bytes(case) > 0
         parameters = np.where((layouts.zero == 3) & copied & ~frozen(case), 0.0, parameters)
         # Else the optimizer has no copy of its own: it updates the shard, from which others are gathered.
-        gathered = ~copied & ((layouts.zero == 1) | (layouts.zero == 2)) & (layouts.shards > 1)
-        shard = state_parameters(rank_parameter_bytes(own, case), layouts, 1) * copies
-        parameters = parameters + np.where(gathered, stays * shard, 0.0)
+        gathered = ~copied & ((layouts.zero == 1) | (layouts.zero == 2))
+        each, (shards, of_experts) = rank_parameter_bytes(own, case), layouts.state_shards[1]
+        shard = np.where(shards > 1, each.dense / shards, 0.0) + np.where(
+            of_experts > 1, each.experts / of_experts, 0.0
+        )
+        parameters = parameters + np.where(gathered, stays * shard * copies, 0.0)
     if np.any(frozen(case)):
         beside = state_parameters(moves, layouts, 3) * parameter_bytes(layouts)
         parameters = parameters + np.where(frozen(case), beside * copies * versions, 0.0)
     parameters = np.where(layouts.zero == 3, stays, 1.0) * parameters
     # What products keep in fp8 beside the parameters, which ZeRO-3 has of gathered layers only.
-    fp8_copy = np.where(layouts.zero < 3, fp8_copy_bytes(case), 0.0)
+    whole = np.where(layouts.precision >= Precision.FP8, case.framework.sharded_fp8_copy_bytes, 0.0)
+    fp8_copy = np.where(layouts.zero < 3, fp8_copy_bytes(case), whole * case.device.matrix_bytes)
     return np.asarray(parameters + fp8_copy * (own.layers + own.experts) * copies)
 
 

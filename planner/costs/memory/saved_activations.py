@@ -48,6 +48,12 @@ class LayerTensors:
         return np.asarray(sum(getattr(self, f.name) for f in fields(self)))
 
     @property
+    def before_experts_bytes(self) -> Array:
+        """Bytes of what a layer with experts has before its router, and of that one's input."""
+        own = self.heads + self.attended + self.latents + self.from_latents
+        return np.asarray(self.norm_inputs + self.product_inputs + own)
+
+    @property
     def fine_bytes(self) -> Array:
         """Bytes that fine recomputation drops: outputs of norms and experts' activation, all up from the latents."""
         return np.asarray(self.product_inputs + self.from_latents + self.routed_inputs + self.clamped)
@@ -87,6 +93,10 @@ def layer_tensors(case: Case) -> LayerTensors:
     width, routed = inner_width(model, case.busiest_copies), part.sparse * case.busiest_copies
     to_experts = routed * model.moe_ffn
     copies = held * mix.expert_width(model) * routed / case.pickers
+    # Tensor ranks that cut an expert gather the copies that come to it (Megatron-Core, token_dispatcher.py). Its summed
+    # outputs are scattered before they are weighted, unless tokens were gathered first.
+    cut = np.where(layouts.sequence_parallel, layouts.etp, 1)
+    weighted = np.where(case.framework.gathered_tokens, cut, 1)
     combined = held * part.sparse * np.asarray(model.moe_latent) * m
     scans = ssm_bytes(case) if np.any(model.num_ssm_layers) else np.asarray(0.0)
     return LayerTensors(
@@ -101,8 +111,8 @@ def layer_tensors(case: Case) -> LayerTensors:
         routed_inputs=tokens / t * m * to_experts,
         other_inputs=tokens / t * m * (width - to_experts),
         clamped=tokens / t * 2.0 * e * width * np.asarray(model.clamped),
-        expert_inputs=copies * m,
-        expert_outputs=copies * np.where(case.framework.fp32_expert_outputs, 4.0, e),
+        expert_inputs=copies * cut * m,
+        expert_outputs=copies * weighted * np.where(case.framework.fp32_expert_outputs, 4.0, e),
         scans=scans,
     )
 
@@ -129,11 +139,11 @@ def _beside_frozen(case: Case, tensors: LayerTensors) -> LayerTensors:
 
 
 def kept_tensors(case: Case) -> LayerTensors:
-    """A layer's tensors as its framework keeps them: beside frozen matrices fewer, and clamped in one kernel."""
+    """A layer's tensors as its framework keeps them: beside frozen matrices fewer; a kernel of the gate clamps too."""
     tensors = layer_tensors(case)
     if np.any(frozen(case)):
         tensors = _beside_frozen(case, tensors)
-    if case.framework.fused_experts:  # one kernel clamps as it goes
+    if case.framework.fused_experts or case.framework.gate_tensors < 4:  # Megatron-Core, fused_bias_geglu.py
         tensors = replace(tensors, clamped=np.zeros_like(tensors.clamped))
     return tensors
 
@@ -160,7 +170,7 @@ def saved_bytes(case: Case) -> tuple[Array, Array]:
     again = again + np.where(mode == Recompute.FINE, tensors.fine_bytes, 0.0)
     operations = by_operation(case)
     if np.any(operations):
-        stays = kept_operation_bytes(case) + core
+        stays = kept_operation_bytes(case) + (0.0 if case.framework.repeats_attention else core)
         kept, again = np.where(operations, stays, kept), np.where(operations, layer + core - stays, again)
     return np.asarray(kept), np.asarray(again / layouts.sequence_slices)
 

@@ -15,6 +15,7 @@ from planner.costs.memory.bytes_per_parameter import (
     reduced_bytes,
 )
 from planner.costs.parameters import RankParameters
+from planner.layouts import Recompute
 from planner.models import Transformer
 
 
@@ -73,6 +74,8 @@ def whole_bytes(
 
     scattered = at_most(np.minimum(at_once, layers) * of_one_layer(moves), framework.reduce_bucket_parameters)
     gathered = at_most(np.minimum(2.0 * at_once, layers) * of_one_layer(own), framework.live_parameters)
+    if framework.keeps_gathered:
+        gathered = np.where(case.layouts.recompute == Recompute.FULL, gathered, own.layers + own.experts)
     larger = share_of_larger(model, *ends)
     shared = case.layouts.shards > 1  # one rank shards nothing
     scatters = (case.layouts.zero >= 2) & shared
