@@ -164,7 +164,7 @@ def test_layouts_that_are_listed_once_count_once_among_those_that_are_run(plaine
 
 
 @pytest.mark.parametrize(
-    ("name", "gpus", "batch", "gain"), [("gpt-oss-120b", 128, 512, 0.05), ("llama3-70b", 1024, 256, 0.02)]
+    ("name", "gpus", "batch", "gain"), [("gpt-oss-120b", 128, 1024, 0.05), ("llama3-70b", 1024, 256, 0.02)]
 )
 def test_virtual_stages_filled_by_cost_are_found_where_ranks_can_have_even_ones(name, gpus, batch, gain):
     """GPT-OSS's head is of four layers, so grids list them; of the 70B they are tried on the best even ones."""
