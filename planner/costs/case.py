@@ -69,9 +69,18 @@ class Case:
 
     @cached_property
     def busiest(self) -> Array:
-        """Tokens of the rank with the busiest experts over the mean, with those that a capacity drops gone; (n,)."""
+        """Tokens of the rank with the busiest experts over the mean, with those that a capacity drops gone; (n,).
+
+        Where masks bring them, an expert has its capacity, places that stay empty too.
+        """
         factor = self.layouts.capacity_factor
-        return np.asarray(np.minimum(self.layouts.expert_imbalance, np.where(factor > 0.0, factor, np.inf)))
+        least = np.minimum(self.layouts.expert_imbalance, np.where(factor > 0.0, factor, np.inf))
+        return np.asarray(np.where(self.masked, factor, least))
+
+    @cached_property
+    def masked(self) -> Bools:
+        """Whether products with masks bring tokens to experts and back, boolean of shape (n,)."""
+        return np.asarray((self.layouts.capacity_factor > 0.0) & self.framework.masked_dispatch)
 
     @cached_property
     def busiest_copies(self) -> Array:

@@ -185,11 +185,16 @@ class Framework:
         because="all at once, " + MEGATRON)
     shards_alone: bool = yes("ZeRO 3 watches the layers of a single rank too, though it gathers nothing.",
         because="one rank has nothing to gather")
+    masked_dispatch: bool = yes(
+        "With a capacity it brings tokens to experts and back by products with masks, and computes each expert's "
+        "places, empty ones too.", because="copies are sorted, those of an expert as many as come, " + MEGATRON)
     selective_operations: bool = yes(
         "Selective recomputation keeps the output of every second product, of attention, reduce-scatters and "
         "all-to-alls, and runs the rest of a layer again.", because="it repeats the attention core alone, " + MEGATRON)
     repeats_attention: bool = yes("Such recomputation runs attention again, for its kernel is not among those kept.",
         because="attention's output stays")
+    exchanges_again: bool = yes("Where it chooses by operation, tokens go to their experts and back again.",
+        because="what all-to-alls end with is kept")
     compiled_layers: bool = yes("Each layer is one compiled graph (torch.compile): gate and product are one kernel, "
         "and selective recomputation neither keeps nor repeats an MLP's last product, which no backward pass needs.",
         because="operation by operation")

@@ -10,6 +10,8 @@ import pytest
 from planner import Cluster, Model
 from planner import estimate as estimate_one
 from planner.base.errors import LayoutError
+from planner.costs.kernels.device import matmul_s
+from planner.costs.layer.expert_routing import masks_s, routed_s
 from planner.hardware import load_cluster, load_framework
 from planner.imports.megatron import megatron_run
 from planner.layouts import Dispatcher, Layouts
@@ -17,6 +19,7 @@ from planner.models import load_model
 from planner.setup import Setup
 from planner.step.estimate import estimate
 from planner.step.legality import check_legal
+from planner.step.step_costs import step_costs
 from planner.step.timeline.step import simulate
 
 SETUP = Setup(load_model("mixtral-8x7b"), load_cluster("dgx-h100"), load_framework("megatron-core"))
@@ -40,6 +43,26 @@ def test_the_busiest_rank_has_no_more_than_its_capacity():
     # Half a capacity drops half of the copies at balance too: half the all-to-alls.
     assert capped.time.expert_comm_s[3] == pytest.approx(plain.time.expert_comm_s[3] / 2, rel=1e-9)
     assert capped.time.matmul_s[3] < plain.time.matmul_s[3]
+
+
+def test_masks_fill_every_place_of_an_expert():
+    """By hand, of two sequences: products with a mask of tokens by places, two forward and three backward."""
+    model, jax = load_model("mixtral-8x7b"), load_framework("maxtext")
+    setup = Setup(model, SETUP.cluster, jax)
+    x = layout(zero=3, capacity_factor=[0.0, 1.0, 2.0], micro_batch=2, global_batch=16)
+    case = step_costs(setup, x).case
+    assert case.busiest.tolist() == [1.0, 1.0, 2.0]
+    assert case.masked.tolist() == [False, True, True]
+    s, h = model.seq_len, model.hidden
+    for i, places in ((1, 2 * s), (2, 4 * s)):
+        shapes = ((places, h, s), (s, h, places), (s, places, h))
+        fill, add, mask = (2 * matmul_s(case.device, *shape) for shape in shapes)
+        there, back = (part[i] for part in masks_s(case))
+        assert there == pytest.approx(fill + add, rel=1e-12)
+        assert back == pytest.approx(fill + add + mask, rel=1e-12)
+        assert [part[i] for part in routed_s(case)] == [there, back]
+    sorted_by_hand = routed_s(step_costs(setup, layout(zero=3, micro_batch=2, global_batch=16)).case)
+    assert [part[0] for part in routed_s(case)] == [float(part) for part in np.ravel(sorted_by_hand)]
 
 
 @pytest.mark.parametrize("pp", [1, 4])

@@ -11,7 +11,7 @@ from planner.costs.memory.rank import activations
 from planner.costs.memory.saved_activations import layer_tensors, saved_bytes
 from planner.costs.network import traffic
 from planner.layouts import Attention, Recompute
-from tests.costs.toy import BYTES, FLOP, FRAMEWORK, HYBRID, LLAMA, MLA, case, layout
+from tests.costs.toy import BYTES, FLOP, FRAMEWORK, HYBRID, LLAMA, MLA, MOE, case, layout
 
 TOKENS, E = 48, 2
 OPERATIONS = replace(FRAMEWORK, selective_operations=True)
@@ -106,6 +106,17 @@ def test_gathers_run_again_and_reduce_scatters_do_not():
     assert one(shared.layer_backward_s) == pytest.approx(1.5 * one(shared.layer_forward_s))
     summed = traffic.layer_traffic(of(LLAMA, tp=2))
     assert one(summed.layer_backward_s) == pytest.approx(2.0 * one(summed.layer_forward_s))
+
+
+def test_tokens_go_to_their_experts_again_where_exchanges_are_not_kept():
+    """Two copies of a token to experts and back, 8 numbers each, in the one of LLaMA's two layers that has experts."""
+    again = replace(OPERATIONS, exchanges_again=True)
+    kept, sent = ({"ep": 2, "dp": 2, "framework": f} for f in (OPERATIONS, again))
+    fewer = one(kept_operation_bytes(of(MOE, **kept))) - one(kept_operation_bytes(of(MOE, **sent)))
+    assert fewer == TOKENS * E * 2 * 2 * 8 * (MOE.num_layers - 1) / MOE.num_layers
+    once, twice = (traffic.layer_traffic(of(MOE, **way)) for way in (kept, sent))
+    assert one(twice.expert_forward_s) == one(once.expert_forward_s) > 0
+    assert one(twice.expert_backward_s) == one(once.expert_backward_s) + one(once.expert_forward_s)
 
 
 def test_gathered_keys_and_values_stay_and_go_back_once():

@@ -8,7 +8,7 @@ import numpy as np
 from planner.base.arrays import Array, Bools, Ints, record
 from planner.choices.enumerations import Number
 from planner.costs.case import Case
-from planner.costs.kernels.device import slowest_of, stream_s
+from planner.costs.kernels.device import matmul_s, slowest_of, stream_s
 from planner.costs.placement import members_in_node, node_ranks
 from planner.hardware import Cluster
 from planner.layouts import Dispatcher, Layouts, Precision, Recompute
@@ -191,6 +191,31 @@ def takes_turns(case: Case) -> Bools:
 
 
 def routed_s(case: Case) -> tuple[Array, Array]:
+    """`permute_s` as each layout's dispatcher routes, or `masks_s`."""
+    there, back = _sorted_s(case)
+    if not np.any(case.masked):
+        return there, back
+    masks, masks_back = masks_s(case)
+    return np.where(case.masked, masks, there), np.where(case.masked, masks_back, back)
+
+
+def masks_s(case: Case) -> tuple[Array, Array]:
+    """Forward and backward seconds of the products with masks that bring tokens to the experts' places and back.
+
+    A sequence of s tokens has s top_k capacity places, and a mask of s times as many numbers. Forward one product fills
+    the places and one adds what experts make of them; backward one each, and the second mask's own gradient (Lepikhin
+    et al. 2020, arXiv 2006.16668, algorithm 1 and appendix; AI-Hypercomputer/maxtext, layers/moe.py, dense_matmul).
+    """
+    model, s = case.model, np.asarray(case.model.seq_len) / case.layouts.cp
+    places = np.where(case.masked, s * model.top_k * case.layouts.capacity_factor, 1.0)
+    sequences = mix.shares(model).sparse * case.pass_tokens / s
+    width = mix.expert_width(model)
+    shapes = ((places, width, s), (s, width, places), (s, places, width))
+    filled, added, mask = (sequences * matmul_s(case.device, *shape) for shape in shapes)
+    return np.asarray(filled + added), np.asarray(filled + added + mask)
+
+
+def _sorted_s(case: Case) -> tuple[Array, Array]:
     """`permute_s` as each layout's dispatcher routes."""
     node, plain = by_node(case), Routing.FUSED if case.framework.fused_routing else Routing.EAGER
     if not np.any(node):

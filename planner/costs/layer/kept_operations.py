@@ -65,7 +65,8 @@ def kept_operation_bytes(case: Case) -> Array:
     attended = 0.0 if case.framework.repeats_attention else attended
     sums = part.sums - case.framework.compiled_layers * (part.dense + part.sparse)
     summed = np.where(shared > 1, sums, 0.0)  # a reduce-scatter each; all-reduces run again
-    exchanged = 2.0 * mix.expert_width(model) * part.sparse * np.asarray(model.top_k) * (layouts.ep > 1)
+    exchanges = (layouts.ep > 1) & (not case.framework.exchanges_again)
+    exchanged = 2.0 * mix.expert_width(model) * part.sparse * np.asarray(model.top_k) * exchanges
     hidden = (1.0 + summed) * model.hidden + exchanged
     return np.asarray(tokens * e * (columns + attended + hidden / shared))
 

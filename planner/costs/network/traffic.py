@@ -208,8 +208,8 @@ def expert_s(case: Case, group: Group, tensor: Group) -> tuple[Array, Array]:
     With sequence parallelism experts that are cut over the tensor group gather every copy there before their products
     and scatter it after, in 16 bits and beside no product (Megatron-Core, token_dispatcher.py; Liu et al. 2025, arXiv
     2504.14960). Where tokens are gathered first, one copy of each goes round both groups, and back. Full recomputation
-    repeats all, or the dispatch alone where it ends with the last tensor that is needed: a combine of weighted outputs
-    keeps none. The rank with the busiest experts, which receives most, sets the pace.
+    repeats all, as one by operation may, or the dispatch alone where it ends with the last tensor that is needed: a
+    combine of weighted outputs keeps none. The rank with the busiest experts, which receives most, sets the pace.
 
     In a plain exchange ranks first tell one another how many copies come, unless all are padded to a capacity. Where a
     copy's weight counts inside its expert it follows, and its gradient comes back (Megatron-Core and torchtitan,
@@ -236,7 +236,8 @@ def expert_s(case: Case, group: Group, tensor: Group) -> tuple[Array, Array]:
     weights, counts = start * (not kept), start * (layouts.capacity_factor == 0.0)
     ends = case.stops_early & (not kept)
     again = np.where(ends & (np.asarray(model.moe_latent) == 0), 0.5, 1.0)
-    repeated = np.where(layouts.recompute == Recompute.FULL, again * once + counts + weights, 0.0)
+    repeats = (layouts.recompute == Recompute.FULL) | (by_operation(case) & case.framework.exchanges_again)
+    repeated = np.where(repeats, again * once + counts + weights, 0.0)
     return once + counts + weights, once + weights + repeated
 
 
