@@ -158,6 +158,9 @@ class Framework:
     flat_copies: bool = yes(
         "Gathered parameters of a layer are copied out of one buffer, gradients into one, while nothing else computes.",
         because="they are views of it")
+    flat_gradients: bool = yes(
+        "A layer's parameters are views of one: their gradients are put together, cast to what is reduced and divided, "
+        "a pass over memory each.", because="they lie where they are reduced")
     sdpa_context: bool = yes("Context ranks run PyTorch's context_parallel of scaled_dot_product_attention: keys and "
         "values of all query heads are gathered, their fp32 gradients go round a ring. In compiled layers all of it is "
         "waited for.", because="they pass them round a ring beside attention, Transformer Engine's default")

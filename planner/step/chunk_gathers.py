@@ -49,18 +49,18 @@ def chunk_seconds(costs: StepCosts) -> ChunkSeconds:
     """The collectives of every layout's chunks, 0 where layers or the whole rank have their own."""
     layouts, t = costs.case.layouts, costs.traffic
     mine = has_chunks(costs)
-    gather, reduce, gather_link, reduce_link = (
+    gather, reduce, gather_taken, reduce_taken = (
         np.where(mine, x, 0.0)
-        for x in (t.layer_gather_s, t.layer_reduce_s, t.layer_gather_link_s, t.layer_reduce_link_s)
+        for x in (t.layer_gather_s, t.layer_reduce_s, t.layer_gather_taken_s, t.layer_reduce_taken_s)
     )
-    twice, cost = np.where(gathered_twice(layouts), 1.0, 0.0), 1.0 - costs.case.framework.overlap_param_gather
+    twice = np.where(gathered_twice(layouts), 1.0, 0.0)
     return ChunkSeconds(
         gather_s=gather,
         again_s=twice * gather,
         reduce_s=reduce,
-        gather_cost_s=cost * gather_link,
-        again_cost_s=cost * twice * gather_link,
-        reduce_cost_s=cost * reduce_link,
+        gather_cost_s=gather_taken,
+        again_cost_s=twice * gather_taken,
+        reduce_cost_s=reduce_taken,
         ends_s=np.where(mine, t.ends_sharding_s / 4.0, 0.0),
     )
 

@@ -53,7 +53,7 @@ def data_comm(costs: StepCosts, forward_s: Any, backward_s: Any, layers: Any) ->
         idle_f, idle_b = layers * layer.idle_forward_s, layers * layer.idle_backward_s
         earlier = np.minimum(overlap * (backward_s - idle_b), at_most) + idle_f + idle_b
         reduce_hidden = reduce_hidden + (times - 1) * np.minimum(earlier, costs.reduce_s)
-    gather_shown = shown_s(framework, costs.gather_s, costs.gather_link_s, beside * window * forward_s)
+    gather_shown = shown_s(framework, costs.gather_s, costs.gather_taken_s, beside * window * forward_s)
     return DataComm(
         reduce_s=times * costs.reduce_s,
         reduce_hidden_s=reduce_hidden,

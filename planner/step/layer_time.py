@@ -90,13 +90,13 @@ def layer_time(case: Case, cost: LayerCost, t: Traffic) -> LayerTime:
     expert_f = np.maximum(t.expert_forward_s - two * forward, (1.0 - two) * t.expert_forward_s)
     expert_b = np.maximum(t.expert_backward_s - two * backward, (1.0 - two) * t.expert_backward_s)
     forward, backward = forward + expert_f, backward + expert_b
-    gather_link, reduce_link = t.layer_gather_link_s * each, t.layer_reduce_link_s * each
-    gather_f = shown_s(framework, gather_s, gather_link, forward) + each * t.layer_copy_out_s
+    gather_taken, reduce_taken = t.layer_gather_taken_s * each, t.layer_reduce_taken_s * each
+    gather_f = shown_s(framework, gather_s, gather_taken, forward) + each * t.layer_copy_out_s
     twice = gathered_twice(layouts)
-    gather_b = shown_s(framework, twice * gather_s + reduce_s, twice * gather_link + reduce_link, backward)
+    gather_b = shown_s(framework, twice * gather_s + reduce_s, twice * gather_taken + reduce_taken, backward)
     often = np.where(layer_at_a_time(layouts), 1.0, case.scattering)
     if framework.defers_scatter:
-        alone = shown_s(framework, twice * gather_s, twice * gather_link, backward)
+        alone = shown_s(framework, twice * gather_s, twice * gather_taken, backward)
         gather_b = often * gather_b + (1.0 - often) * alone
     gather_b = gather_b + each * (twice * t.layer_copy_out_s + often * t.layer_copy_in_s)
     forward, backward = forward + gather_f, backward + gather_b
@@ -147,16 +147,15 @@ def host_waits_s(case: Case, forward_s: Array, backward_s: Array) -> tuple[Array
     return np.where(counted, apart[0], idle_f + lag), np.where(counted, apart[1], idle_b), idle_f, idle_b
 
 
-def shown_s(framework: Framework, collective_s: Any, link_s: Any, pass_s: Any) -> Array:
-    """Seconds that sharded collectives add to a pass that they run beside: what outlasts it, or what they cost it.
+def shown_s(framework: Framework, collective_s: Any, taken_s: Any, pass_s: Any) -> Array:
+    """Seconds that sharded collectives add to a pass that they run beside: what outlasts it, or what they take from it.
 
-    They take memory bandwidth and compute units by the byte, however slow the network, and hold the units through a
-    ring's steps: 1 - `overlap_param_gather` of the time that a node's links and those steps would need. A framework
-    whose overlap is 0 waits for them.
+    They take memory bandwidth and compute units by the byte, however slow the network (`DataCollectives.taken`). A
+    framework whose overlap is 0 waits for them.
     """
     if framework.overlap_param_gather == 0.0:
         return np.asarray(collective_s)
-    return np.asarray(np.maximum(collective_s - pass_s, (1.0 - framework.overlap_param_gather) * link_s))
+    return np.asarray(np.maximum(collective_s - pass_s, taken_s))
 
 
 def other_layer(

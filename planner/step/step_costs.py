@@ -88,7 +88,7 @@ class StepCosts(Unsplit):
     """The parts of every layout's step.
 
     reduce_s, gather_s: data-parallel collectives of the rank with most parameters, before any overlap.
-    gather_link_s: seconds of a node's links that the gather's bytes need.
+    gather_taken_s: seconds that the gather takes from compute beside it.
     update_s: seconds of the optimizer.
     busiest_params: parameters of the rank with most, before sharding.
     ranks: those that may be fullest (`key_ranks`), with their parameters.
@@ -98,7 +98,7 @@ class StepCosts(Unsplit):
     ranks: tuple[tuple[Any, Share, RankParameters], ...]
     reduce_s: Array
     gather_s: Array
-    gather_link_s: Array
+    gather_taken_s: Array
     update_s: Array
     busiest_params: Array
 
@@ -158,9 +158,9 @@ def with_stages(some: Unsplit, ends: Ends) -> StepCosts:
     stages = with_given(split_layers(layouts, case.model.num_layers, ends, _chunks(layouts)), layouts, case.model)
     ranks = tuple((at, share, case.ranks.rank(**vars(share))) for at, share in key_ranks(layouts, stages))
     own = records.largest([held for _, _, held in ranks], lambda held: held.total)
-    reduce_s, gather_s, gather_link_s = _data_collectives(case, own, [share.layers for _, share, _ in ranks])
+    reduce_s, gather_s, gather_taken_s = _data_collectives(case, own, [share.layers for _, share, _ in ranks])
     return StepCosts(
-        **vars(some), stages=stages, ranks=ranks, reduce_s=reduce_s, gather_s=gather_s, gather_link_s=gather_link_s,
+        **vars(some), stages=stages, ranks=ranks, reduce_s=reduce_s, gather_s=gather_s, gather_taken_s=gather_taken_s,
         update_s=weight_copies(layouts) * optimizer_s(case, own), busiest_params=own.total,
     )  # fmt: skip
 
@@ -257,13 +257,13 @@ def layers_of_ends(some: Unsplit) -> Ends:
 
 
 def _data_collectives(case: Case, own: RankParameters, layers: list[Any]) -> tuple[Array, Array, Array]:
-    """Seconds of the gradient reduction, of the parameter gather, and of a node's links that the gather needs.
+    """Seconds of the gradient reduction, of the parameter gather, and what the gather takes from compute.
 
     own: parameters of the rank with most. layers: layers of each rank that may be the fullest.
     """
     framework, layouts, copies = case.framework, case.layouts, weight_copies(case.layouts)
     moves = trained(case, own)
-    reduce_s, gather_s, gather_link_s = data_traffic(case, own, copies)
+    reduce_s, gather_s, gather_taken_s = data_traffic(case, own, copies)
     if framework.reduce_pass_bytes > 0:
         several = layouts.dp * layouts.cp > 1
         reduce_s = reduce_s + np.where(
@@ -276,4 +276,4 @@ def _data_collectives(case: Case, own: RankParameters, layers: list[Any]) -> tup
     if np.any(copies > 1):
         between = 2.0 * rank_send_s(case.cluster, layouts, copies * moves.total * reduced_bytes(case) / 2.0)
         reduce_s = reduce_s + np.where(copies > 1, between, 0.0)
-    return reduce_s, gather_s, gather_link_s
+    return reduce_s, gather_s, gather_taken_s

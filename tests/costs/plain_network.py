@@ -81,23 +81,23 @@ class Ring:
         ring = wire if self.nodes > 1 else link
         self.gathers, self.scatters = ring.gather_passes, ring.scatter_passes
 
-    def one_pass(self, size: float, more_s: float, on_links: bool = False) -> float:
-        """One pass around the ring; on_links: as if the network were infinitely fast."""
+    def one_pass(self, size: float, more_s: float, share: float | None = None) -> float:
+        """One pass around the ring; share: what that of a node's links, and the ring's steps, take from compute."""
         if self.ranks == 1:
             return 0.0
         moved = size * (self.ranks - 1) / self.ranks
-        slowest = self.through if self.ranks > self.local and not on_links else self.inside
-        seconds = moved / slowest + more_s + (0.0 if on_links else self.start_s)
+        slowest = self.through if self.ranks > self.local else self.inside
+        seconds = moved / slowest + more_s + self.start_s if share is None else share * moved / self.inside + more_s
         return min(seconds, moved / self.small[1] + self.small[0]) if self.small else seconds
 
-    def gather(self, size: float, on_links: bool = False) -> float:
-        return self.gathers * self.one_pass(size, self.ring_s, on_links)
+    def gather(self, size: float, share: float | None = None) -> float:
+        return self.gathers * self.one_pass(size, self.ring_s, share)
 
-    def scatter(self, size: float, on_links: bool = False) -> float:
-        return self.scatters * self.one_pass(size, self.ring_s, on_links)
+    def scatter(self, size: float, share: float | None = None) -> float:
+        return self.scatters * self.one_pass(size, self.ring_s, share)
 
-    def reduce(self, size: float, on_links: bool = False) -> float:
-        rings = 2.0 * self.one_pass(size, self.tree_s, on_links)
+    def reduce(self, size: float, share: float | None = None) -> float:
+        rings = 2.0 * self.one_pass(size, self.tree_s, share)
         return min(rings, size / self.sums[1] + self.sums[0]) if self.sums else rings
 
     def sends(self, inside: float, outside: float) -> float:
@@ -283,11 +283,11 @@ class Told:
         logits = ring.gather(self.tokens * self.vocab * self.e) if self.f.gathered_logits else 0.0
         return k * heads * (2 * ring.reduce(hidden) + 3 * ring.reduce(self.tokens * 4)), k * heads * logits
 
-    def over(self, ring: str, kind: str, size: tuple[float, float], links: bool = False) -> float:
+    def over(self, ring: str, kind: str, size: tuple[float, float], share: float | None = None) -> float:
         """A collective of dense parameters' bytes, and of experts' in their own groups, at the pace of many nodes."""
         dense, experts = size
-        seconds = getattr(self.by[ring], kind)(dense, links)
-        return float(seconds + (getattr(self.by[f"expert_{ring}"], kind)(experts, links) if experts else 0.0))
+        seconds = getattr(self.by[ring], kind)(dense, share)
+        return float(seconds + (getattr(self.by[f"expert_{ring}"], kind)(experts, share) if experts else 0.0))
 
     def pace(self) -> float:
         """Of the bandwidth, what sharded collectives get in jobs of many nodes."""
@@ -296,15 +296,17 @@ class Told:
         nodes = ceil(x.dp * x.tp * x.pp * x.cp / c.gpus_per_node)
         return min(max(self.f.sharded_nodes / nodes, least), 1.0) if x.zero >= self.f.sharded_stage else 1.0
 
-    def summed(self, kind: str, own: Any, links: bool = False) -> float:
+    def summed(self, kind: str, own: Any, share: float | None = None) -> float:
         """Gradients, over the ranks that share them and then over the copies."""
         g = self.format_bytes()[2]
-        seconds = self.over("data", kind, (own.dense * g, own.experts * g), links) / (1.0 if links else self.pace())
+        seconds = self.over("data", kind, (own.dense * g, own.experts * g), share) / (
+            self.pace() if share is None else 1.0
+        )
         x = self.x
         if x.dp_replicate > 1:
             replicas = max(max(x.tp * x.dp * x.cp // max(x.etp * x.ep, 1), 1) // x.dp_replicate, 1)
             part = (own.dense / self.shards * g, own.experts / replicas * g)
-            seconds += self.over("replica", "reduce", part, links)
+            seconds += self.over("replica", "reduce", part, share)
         return seconds
 
     def layer(self, own: Any, moves: Any) -> SimpleNamespace:
@@ -312,13 +314,15 @@ class Told:
         x, m, f = self.x, self.m, self.f
         parameter, of_layer, summed = self.format_bytes()
         if not self.in_layers:
-            names = ("gather", "reduce", "gather_link", "reduce_link", "out", "into", "ends", "ends_reduce")
+            names = ("gather", "reduce", "gather_taken", "reduce_taken", "out", "into", "ends", "ends_reduce")
             return SimpleNamespace(**dict.fromkeys(names, 0.0))
         size = own.dense * of_layer, own.experts * of_layer
         chip = self.case.device.accelerator
         rate = chip.memory_bandwidth_bytes_per_s * chip.efficiency.memory_fraction
-        flat = f.flat_copies and self.shards > 1
-        out, into = (flat * moved / rate for moved in (2 * of_layer, parameter + summed))
+        out, into = 2 * of_layer * f.flat_copies, (parameter + summed) * f.flat_copies
+        if f.flat_gradients:
+            into += 2 * parameter + 2 * summed + (parameter + summed if summed > parameter else 0)
+        out, into = ((self.shards > 1) * moved / rate for moved in (out, into))
         table = self.vocab / x.tp * m.hidden * (1 if m.tied and x.pp == 1 else 2)
         times, kept = 2 if f.ends_gathered_twice and x.zero == 3 else 1, 0 if x.train else 1
         tables = SimpleNamespace(dense=table * kept, experts=0.0)
@@ -336,12 +340,13 @@ class Told:
         ends += times * table / self.shards * (4 if wide else parameter) * away_s
         return SimpleNamespace(
             gather=self.over("data", "gather", size) / self.pace() + come, reduce=self.summed("scatter", moves),
-            gather_link=self.over("data", "gather", size, True), reduce_link=self.summed("scatter", moves, True),
+            gather_taken=self.over("data", "gather", size, 1 - f.overlap_param_gather),
+            reduce_taken=self.summed("scatter", moves, 1 - f.overlap_param_gather),
             out=own.total * out, into=moves.total * into, ends=ends, ends_reduce=ends_reduce,
         )  # fmt: skip
 
     def step(self, own: Any, copies: int) -> tuple[float, float, float]:
-        """A step's reduction, its gather, and what that takes of a node's links; own: trained parameters of a rank."""
+        """A step's reduction, its gather, and what that takes from compute; own: trained parameters of a rank."""
         x, f = self.x, self.f
         if self.in_layers:
             return 0.0, 0.0, 0.0
@@ -355,7 +360,8 @@ class Told:
         if x.zero not in (1, 2):
             return reduce, 0.0, 0.0
         size = copies * (own.layers * of_layer + own.ends * parameter), copies * own.experts * of_layer
-        return reduce, self.over("data", "gather", size) / self.pace(), self.over("data", "gather", size, True)
+        share = 1 - f.overlap_param_gather
+        return reduce, self.over("data", "gather", size) / self.pace(), self.over("data", "gather", size, share)
 
     def hop(self, size: float) -> float:
         """From each rank of a stage to its like on another."""

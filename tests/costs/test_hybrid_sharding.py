@@ -4,6 +4,8 @@ Eight data ranks on two nodes of four: with two copies each node has one. Rings 
 4 s; two ranks in two nodes get 0.75 B/s and start in 11 s.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from planner.costs.memory.bytes_per_parameter import accumulated_bytes
@@ -19,7 +21,7 @@ from planner.models.counts import total_params
 from planner.setup import Setup
 from planner.step.estimate import estimate
 from planner.step.legality import first_broken
-from tests.costs.toy import BYTES, CLUSTER, GPT, LLAMA, MOE, case, device, layout, own
+from tests.costs.toy import BYTES, CLUSTER, FRAMEWORK, GPT, LLAMA, MOE, case, device, layout, own
 
 TWO = {"dp": 8, "dp_replicate": 2}
 GATHER = 2000 * 3 / 4 / 5 + 4  # of 1,000 parameters, in a node
@@ -147,13 +149,17 @@ def test_a_copy_in_each_node_helps_where_the_network_is_slow():
     assert found.memory_bytes[1] > 2 * found.memory_bytes[0]
 
 
-def test_what_copies_take_of_a_node_s_links():
+def test_what_copies_take_from_compute():
     """As if the network were no slower, but with a start there: half of 1,000 B twice through links of 5 B/s."""
     chosen = layout(zero=3, **TWO)
     d = device(BYTES, chosen)
     layer = layer_traffic(case(d, LLAMA, chosen))
     found = traffic(case(d, LLAMA, chosen), layer, own(1000.0))
-    assert float(found.layer_gather_link_s[0]) == pytest.approx(2000 * 3 / 4 / 5)
-    assert float(found.layer_reduce_link_s[0]) == pytest.approx(4000 * 3 / 4 / 5 + 2 * (1000 / 2 / 5 + 10))
-    _, gather, link = data_traffic(case(layouts=layout(zero=1, dp=8)), own(1000.0))
-    assert (float(gather[0]), float(link[0])) == pytest.approx((2000 * 7 / 8 / 3 + 9.5, 2000 * 7 / 8 / 5 + 5.5))
+    assert float(found.layer_gather_taken_s[0]) == pytest.approx(2000 * 3 / 4 / 5)
+    assert float(found.layer_reduce_taken_s[0]) == pytest.approx(4000 * 3 / 4 / 5 + 2 * (1000 / 2 / 5 + 10))
+    for overlap in (0.0, 0.6, 1.0):
+        of = case(layouts=layout(zero=1, dp=8), framework=replace(FRAMEWORK, overlap_param_gather=overlap))
+        _, gather, taken = data_traffic(of, own(1000.0))
+        # A share of what its bytes take of the links, and the ring's steps whole.
+        want = 2000 * 7 / 8 / 3 + 9.5, (1.0 - overlap) * 2000 * 7 / 8 / 5 + 5.5
+        assert (float(gather[0]), float(taken[0])) == pytest.approx(want)

@@ -127,7 +127,7 @@ def test_where_the_link_is_too_slow_for_all_the_mix_is_faster_than_either_in_no_
     )
     found = [estimate_one(Model("llama3-8b"), Cluster("dgx-h100"), **base, **more) for more in several]
     said = [(round(x.step_time_s, 1), round(x.memory_gib, 1)) for x in found]
-    assert said == [(15.6, 75.4), (16.0, 75.7), (20.1, 75.1)]
+    assert said == [(15.6, 75.4), (15.9, 75.7), (20.1, 75.1)]
 
 
 QUESTION = {"model": Model("llama3-8b"), "cluster": Cluster("dgx-h100"), "gpus": 8, "batch": 64, "pp": 2, "tp": 2}

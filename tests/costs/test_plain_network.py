@@ -62,7 +62,7 @@ def drawn_cluster(rng):
 
 def drawn_framework(rng):
     """Every figure that a collective reads, on or off."""
-    flags = ("copied_sequences", "gathered_logits", "sdpa_context", "gathered_context", "flat_copies",
+    flags = ("copied_sequences", "gathered_logits", "sdpa_context", "gathered_context", "flat_copies", "flat_gradients",
              "zero2_by_layer", "ends_gathered_twice", "selective_operations",
              "one_sharded_copy", "reduces_by_policy", "defers_scatter")  # fmt: skip
     return replace(
@@ -70,7 +70,8 @@ def drawn_framework(rng):
         whole_reduces=rng.choice([0.0, 1.0, 2.0]),
         whole_sends=rng.choice([0.0, 0.5, 1.0]), sent_mask_bytes=rng.choice([0.0, 2.0]),
         gate_reduces=rng.choice([0.0, 1.0]), apart_inputs=bool(rng.random() < 0.4),
-        network_startup_s=rng.choice([0.0, 0.7]), deepep_bytes_per_s=0.9,
+        network_startup_s=rng.choice([0.0, 0.7]), overlap_param_gather=rng.choice([0.0, 0.4, 1.0]),
+        deepep_bytes_per_s=0.9,
         sharded_nodes=rng.choice([1e6, 1.0, 3.0]), sharded_stage=rng.choice([1.0, 3.0]), fp8_parameter_bytes=1.0,
         reduce_bucket_bytes=rng.choice([0.0, 300.0]), grad_reduce_bytes=rng.choice([2.0, 4.0]),
         bf16_scattered_bytes=rng.choice([2.0, 4.0]),
@@ -142,7 +143,7 @@ def test_collectives_last_as_long_as_their_sentences_say(model):
             say |= dict(zip(("ends_s", "logits_s"), told.ends(), strict=True))
             say |= dict(zip(("send_s", "tied_s"), told.sent(), strict=True))
             say |= {"layer_gather_s": layer.gather, "layer_reduce_s": layer.reduce, "ends_sharding_s": layer.ends,
-                    "layer_gather_link_s": layer.gather_link, "layer_reduce_link_s": layer.reduce_link,
+                    "layer_gather_taken_s": layer.gather_taken, "layer_reduce_taken_s": layer.reduce_taken,
                     "ends_reduce_s": layer.ends_reduce,
                         "layer_copy_out_s": layer.out, "layer_copy_in_s": layer.into}  # fmt: skip
             got = {name: float(at(getattr(found, name), i, n)) for name in vars(found)}

@@ -311,6 +311,15 @@ def test_flat_copies_of_what_is_gathered_and_scattered():
         assert first(other.layer_copy_out_s) == first(other.layer_copy_in_s) == 0.0
 
 
+def test_gradients_of_a_flat_parameter():
+    """Put together and divided, 4 B and twice what is summed; of 4 B sums a cast between, 2 B read and 4 written."""
+    flat = replace(FRAMEWORK, flat_gradients=True)
+    wide, narrow = whole(framework=flat, zero=3, dp=2), whole(framework=flat, zero=3, dp=2, precision=Precision.FP16)
+    assert [first(wide.layer_copy_out_s), first(wide.layer_copy_in_s)] == [0.0, 4000.0 + 6000.0 + 8000.0]
+    assert first(narrow.layer_copy_in_s) == 4000.0 + 4000.0
+    assert first(whole(framework=flat, zero=3).layer_copy_in_s) == 0.0
+
+
 def test_a_library_may_sum_all_where_each_keeps_a_part():
     """A reduce-scatter then takes two passes, a gather one, an all-reduce two as ever."""
     link = replace(CLUSTER.node_link, scatter_passes=2.0)

@@ -10,10 +10,9 @@ from typing import Any
 from planner.layouts import Recompute
 
 
-def beside(f: Any, seconds: float, link: float, pass_s: float) -> float:
+def beside(f: Any, seconds: float, taken: float, pass_s: float) -> float:
     """What a sharded collective adds to the pass that it runs beside."""
-    share = f.overlap_param_gather
-    return seconds if share == 0 else max(seconds - pass_s, (1 - share) * link)
+    return seconds if f.overlap_param_gather == 0 else max(seconds - pass_s, taken)
 
 
 class Shown:
@@ -54,12 +53,12 @@ class Shown:
         if x.at_a_time:
             times = 0.0 if x.pp > 1 else 1 / x.micro_batches
         again = 1.0 if x.zero == 3 else 0.0
-        gather_f = beside(f, times * w.layer_gather_s, times * w.layer_gather_link_s, f_s)
+        gather_f = beside(f, times * w.layer_gather_s, times * w.layer_gather_taken_s, f_s)
         gather_f += times * w.layer_copy_out_s
-        both = again * w.layer_gather_s + w.layer_reduce_s, again * w.layer_gather_link_s + w.layer_reduce_link_s
+        both = again * w.layer_gather_s + w.layer_reduce_s, again * w.layer_gather_taken_s + w.layer_reduce_taken_s
         gather_b = beside(f, times * both[0], times * both[1], b_s)
         last = 1 / x.micro_batches if x.once and not x.at_a_time else 1.0
-        before = beside(f, again * w.layer_gather_s, again * w.layer_gather_link_s, b_s)
+        before = beside(f, again * w.layer_gather_s, again * w.layer_gather_taken_s, b_s)
         gather_b = last * gather_b + (1 - last) * before
         gather_b += times * (again * w.layer_copy_out_s + last * w.layer_copy_in_s)
         f_s, b_s = f_s + gather_f, b_s + gather_b
@@ -115,9 +114,9 @@ class Rank:
         if x.at_a_time:
             others = max(x.micro_batches, x.pp) * (v - 1) / v
             reduced = min(share * others * backward, min(share, (v - 1) / v) * c.reduce_s)
-            gathered = c.gather_s - beside(f, c.gather_s, c.gather_link_s, others * forward)
+            gathered = c.gather_s - beside(f, c.gather_s, c.gather_taken_s, others * forward)
             return c.reduce_s, reduced, c.gather_s, min(gathered, (v - 1) / v * c.gather_s)
-        gathered = c.gather_s - beside(f, c.gather_s, c.gather_link_s, forward)
+        gathered = c.gather_s - beside(f, c.gather_s, c.gather_taken_s, forward)
         last = min(share * backward, share * c.reduce_s)
         if x.zero != 2:
             return c.reduce_s, last, c.gather_s, gathered

@@ -109,7 +109,7 @@ def test_a_layer_shows_what_its_sentences_say(model):
 def seconds_of(costs, i, n):
     """What a rank's passes are made of, by name."""
     parts = of_row(costs.layer, i, n) | of_row(costs.ends, i, n)
-    of_costs = ("send_s", "reduce_s", "gather_s", "gather_link_s")
+    of_costs = ("send_s", "reduce_s", "gather_s", "gather_taken_s")
     parts |= {name: float(at(getattr(costs, name), i, n)) for name in of_costs}
     parts |= {name: float(at(getattr(costs.traffic, name), i, n)) for name in ("ends_s", "ends_sharding_s")}
     return SimpleNamespace(**parts, weight_grad_s=float(at(costs.cost.weight_grad_s, i, n)))

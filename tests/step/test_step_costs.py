@@ -129,7 +129,12 @@ def test_a_host_that_waits_for_every_kernel_adds_its_time():
 
 
 def test_zero_3_hides_under_the_passes_as_far_as_the_framework_prefetches():
-    seconds = {"layer_gather_s": 10.0, "layer_reduce_s": 20.0, "layer_gather_link_s": 10.0, "layer_reduce_link_s": 20.0}
+    seconds = {
+        "layer_gather_s": 10.0,
+        "layer_reduce_s": 20.0,
+        "layer_gather_taken_s": 5.0,
+        "layer_reduce_taken_s": 10.0,
+    }
     three = layout(zero=3)
     shown = time(FRAMEWORK, three, **seconds)
     assert (shown["forward_s"], shown["backward_s"], shown["sharding_s"]) == (26.0, 62.0, 40.0)
@@ -137,14 +142,9 @@ def test_zero_3_hides_under_the_passes_as_far_as_the_framework_prefetches():
     two = time(FRAMEWORK, layout(zero=2), **seconds)
     assert (two["forward_s"], two["backward_s"], two["sharding_s"]) == (26.0, 52.0, 30.0)
     half = time(replace(FRAMEWORK, overlap_param_gather=0.5), three, **seconds)
-    # Passes of 16 and 32 s are long enough for 10 and 30 s, but take half of them longer beside them.
+    # Passes of 16 and 32 s are long enough for 10 and 30 s, but these take 5 and 15 s from them.
     assert (half["forward_s"], half["backward_s"]) == (21.0, 47.0)
-    # On a network that needs 2.5 times a node's links' time: half of theirs shows, 2 and 6 s.
-    slow = time(replace(FRAMEWORK, overlap_param_gather=0.5), three, **(seconds | {
-        "layer_gather_link_s": 4.0, "layer_reduce_link_s": 8.0,
-    }))  # fmt: skip
-    assert (slow["forward_s"], slow["backward_s"]) == (18.0, 38.0)
-    late = time(replace(FRAMEWORK, overlap_param_gather=0.5), three, layer_gather_s=40.0, layer_gather_link_s=8.0)
+    late = time(replace(FRAMEWORK, overlap_param_gather=0.5), three, layer_gather_s=40.0, layer_gather_taken_s=4.0)
     assert (late["forward_s"], late["backward_s"]) == (16 + 24, 32 + 8)
     bound = time(replace(FRAMEWORK, overlap_param_gather=1.0), three, layer_gather_s=20.0, layer_reduce_s=20.0)
     assert (bound["forward_s"], bound["backward_s"]) == (16 + 4, 32 + 8)
@@ -166,11 +166,11 @@ def test_a_tied_table_on_one_rank_is_not_summed_between_two(name):
     assert simulate(Setup(four, TOY, FRAMEWORK), apart).tied_s.min() > 0
 
 
-def collectives(framework, reduce_s=10.0, gather_s=6.0, forward_s=4.0, backward_s=8.0, link=1.0, **choices):
+def collectives(framework, reduce_s=10.0, gather_s=6.0, forward_s=4.0, backward_s=8.0, taken=0.5, **choices):
     chosen = layout(**choices)
     costs = step_costs(Setup(GPT, TOY, framework), chosen)
     gather = np.array([gather_s])
-    costs = replace(costs, reduce_s=np.array([reduce_s]), gather_s=gather, gather_link_s=link * gather)
+    costs = replace(costs, reduce_s=np.array([reduce_s]), gather_s=gather, gather_taken_s=taken * gather)
     found = data_comm(costs, np.array([forward_s]), np.array([backward_s]), GPT.num_layers)
     return [float(getattr(found, f.name)[0]) for f in fields(found)]
 
@@ -188,10 +188,10 @@ def test_data_parallel_collectives_hide_under_one_micro_batch():
     assert collectives(OVERLAP, dp=2, pp=2) == [10.0, 2.0, 6.0, 3.0]
     # ZeRO-2 scatters after each of the two micro-batches.
     assert collectives(OVERLAP, dp=2, zero=2) == [20.0, 12.0, 6.0, 3.0]
-    # On a slow network no more shows than outlasts the pass, or than half of what a node's links would take.
-    assert collectives(OVERLAP, dp=2, link=0.25)[3] == 4.0
-    assert collectives(OVERLAP, dp=2, link=0.25, gather_s=4.0)[3] == 3.5
-    assert collectives(FRAMEWORK, dp=2, link=0.25)[3] == 0.0
+    # On a slow network no more shows than outlasts the pass, or than what is taken from it.
+    assert collectives(OVERLAP, dp=2, taken=0.125)[3] == 4.0
+    assert collectives(OVERLAP, dp=2, taken=0.125, gather_s=4.0)[3] == 3.5
+    assert collectives(FRAMEWORK, dp=2, taken=0.125)[3] == 0.0
 
 
 def test_layer_at_a_time_leaves_one_chunk_s_collectives():

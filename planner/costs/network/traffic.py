@@ -61,7 +61,7 @@ class ShardedLayer:
     """Seconds of ZeRO's collectives where layers have their own, arrays of shape (n,); 0 elsewhere.
 
     layer_gather_s, layer_reduce_s: one layer's parameters are gathered, its gradients scattered.
-    layer_gather_link_s, layer_reduce_link_s: of that, a node's links and a ring's steps between nodes.
+    layer_gather_taken_s, layer_reduce_taken_s: what they take from compute beside them (`DataCollectives.taken`).
     layer_copy_out_s, layer_copy_in_s: the layer's copies (`flat_copies_s`).
     ends_sharding_s: gather and scatter of embedding and head, once; their parameters stay gathered between the passes.
     ends_reduce_s: of that, the scatter.
@@ -69,8 +69,8 @@ class ShardedLayer:
 
     layer_gather_s: Array
     layer_reduce_s: Array
-    layer_gather_link_s: Array
-    layer_reduce_link_s: Array
+    layer_gather_taken_s: Array
+    layer_reduce_taken_s: Array
     layer_copy_out_s: Array
     layer_copy_in_s: Array
     ends_sharding_s: Array
@@ -248,7 +248,8 @@ def layer_traffic(case: Case) -> LayerTraffic:
     tokens, k = case.pass_tokens, case.layouts.sequence_slices
     forward, backward = tensor_s(case, by["tensor"])
     context, context_back = gather, gather_back = context_s(case, by)
-    if "outer" in by or np.any(by["context"].ranks > by["context"].local):
+    ring = by["context"]
+    if "outer" in by or np.any(ring.ranks > ring.local) or np.any(ring.gather_passes != 1.0):
         gather, gather_back = context_s(case, by, sends=False)
     exchange, exchange_back = exchange_s(case, by["ulysses"])
     expert, expert_back = expert_s(case, by["expert"], by["tensor"])
@@ -348,11 +349,12 @@ def _sharded_layer(case: Case, params: RankParameters) -> ShardedLayer:
     def reduced(of: DataCollectives) -> Array:
         return np.where(whole, of.reduced_s(reduce_scatter_s, moves.total), 0.0)
 
+    share = 1.0 - case.framework.overlap_param_gather
     return ShardedLayer(
         layer_gather_s=gathered(data) + np.where(whole, mine_s, 0.0),
         layer_reduce_s=reduced(trained_data),
-        layer_gather_link_s=gathered(data.on_links()),
-        layer_reduce_link_s=reduced(trained_data.on_links()),
+        layer_gather_taken_s=gathered(data.taken(share)),
+        layer_reduce_taken_s=reduced(trained_data.taken(share)),
         layer_copy_out_s=params.total * copy_out,
         layer_copy_in_s=moves.total * copy_in,
         ends_sharding_s=np.where(whole, ends_s, 0.0),
