@@ -247,7 +247,7 @@ def test_a_faster_layout_that_is_passed_over_for_unusual_choices_is_told_which()
     assert plan.best.layout["pp"] == 1
     assert answer["reason"] == "tie"
     assert " It would be " in " " + answer["text"]
-    named = "unusual choices, not 1: layer-split balanced, cp 2, pp 2."
+    named = "unusual choices, not 0: layer-split balanced, cp 2, pp 2."
     assert answer["text"].endswith(named), answer["text"]
 
 
