@@ -269,15 +269,14 @@ def main() -> None:
     held_out_s = {id(r): of_line[r["source"], r["run"]] for r in everything if (r["source"], r["run"]) in of_line}
     for architecture in ARCHITECTURES if args.architecture is None else (args.architecture,):
         chosen = select(everything, architecture)
-        _, figures = chosen.problem()
+        problem, figures = chosen.problem()
+        if architecture not in fitted_parameters():  # six runs for the general list: what all of them tell is fitted
+            figures = list(calibrate(problem, figures, args.max_evaluations).fit.figures)
         key = (lambda run: str(run["source"])) if args.by_source else origin_of
         for fold in with_parts(chosen.runs, key):
             rest = Problem(fold.rest, chosen.base)
-            if architecture in fitted_parameters():
-                # Also those that the rest doesn't tell: the shipped value would give away what is left out.
-                fit = fit_figures(rest, figures, args.max_evaluations)
-            else:  # six runs for the general list of figures: those alone that the rest tells
-                fit = calibrate(rest, figures, args.max_evaluations).fit
+            # Also figures that the rest doesn't tell: the shipped value would give away what is left out.
+            fit = fit_figures(rest, figures, args.max_evaluations)
             held = fit.predict(fold.held)
             print(f"{architecture} without {fold.name}", flush=True)
             show_scores(held)
