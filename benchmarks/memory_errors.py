@@ -63,10 +63,13 @@ class Known:
         return self.told & (np.isfinite(self.ratio) | ~self.ok | (self.share > np.log(TELLS)))
 
     def measured(self, rows: NDArray[np.bool_]) -> set[str]:
-        """Kinds of which enough of some runs, of enough publications, state their memory or ran out of it."""
+        """Kinds of which enough of some runs, of enough publications, state their memory or ran out of it.
+
+        A run tells of its own framework, and of those that this one is built on.
+        """
         known = np.flatnonzero(rows & (np.isfinite(self.ratio) | ~self.ok))
-        count = Counter(names[0] for i in known for names in self.kinds[i])
-        by = Counter(kind for kind, _ in {(names[0], self.publication[i]) for i in known for names in self.kinds[i]})
+        told = [(kind, self.publication[i]) for i in known for names in self.kinds[i] for kind in names]
+        count, by = Counter(kind for kind, _ in told), Counter(kind for kind, _ in set(told))
         return {kind for kind, n in count.items() if n >= LEAST and by[kind] >= PUBLICATIONS}
 
     def familiar(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
