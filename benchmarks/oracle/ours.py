@@ -17,7 +17,7 @@ from planner.costs.kernels.device import Device
 from planner.costs.layer.layer_cost import layer_cost
 from planner.costs.memory.bytes_per_parameter import layer_parameter_bytes, reduced_bytes
 from planner.costs.memory.rank import kept_bytes_of_layer
-from planner.costs.network import traffic
+from planner.costs.network import expert_exchange, traffic
 from planner.costs.network.data_parallel import gathered_twice
 from planner.costs.parameters import state_parameters
 from planner.hardware import load_accelerator, load_cluster, load_framework
@@ -80,7 +80,8 @@ def sent_bytes(case: Case) -> dict[str, float]:
         return 2.0 * once(group, size)
 
     fakes = {"all_gather_s": once, "reduce_scatter_s": once, "all_reduce_s": twice, "all_to_all_s": once}
-    with patch.multiple(traffic, **fakes):
+    of_tokens = {name: fakes[name] for name in ("all_gather_s", "all_to_all_s")}
+    with patch.multiple(traffic, **fakes), patch.multiple(expert_exchange, **of_tokens):
         layer = traffic.layer_traffic(case)
     own = case.ranks.rank(1.0, False, False)
     shards = case.layouts.shards

@@ -8,8 +8,8 @@ import pytest
 from planner.costs.layer.expert_routing import ADDED, Routing, permute_s
 from planner.costs.memory.saved_activations import layer_tensors
 from planner.costs.network.collectives import all_gather_s, all_to_all_s
+from planner.costs.network.expert_exchange import expert_s
 from planner.costs.network.groups import groups
-from planner.costs.network.traffic import expert_s
 from tests.costs.toy import BYTES, FRAMEWORK, MOE, case, layout
 
 ROUTED = replace(MOE, num_shared_experts=0, num_dense_layers=0)  # every layer has four experts, two a token

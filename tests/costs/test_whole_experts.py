@@ -11,8 +11,9 @@ import pytest
 from planner.costs.layer.matmul_shapes import expert_products
 from planner.costs.memory.rank import rank_memory
 from planner.costs.network.collectives import all_gather_s
+from planner.costs.network.expert_exchange import expert_s
 from planner.costs.network.groups import groups
-from planner.costs.network.traffic import expert_s, layer_traffic
+from planner.costs.network.traffic import layer_traffic
 from planner.costs.parameters import RankParts
 from planner.hardware import load_cluster, load_framework
 from planner.layouts import Attention, Layouts, Precision
