@@ -21,7 +21,7 @@ from summary import Seen, ends, layer
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.distributed_c10d import _world
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from transformers_fsdp import made
+from transformers_fsdp import made, watched
 
 partitioned_param_coordinator.assert_ints_same_as_other_ranks = lambda *_: None
 
@@ -50,17 +50,7 @@ def run(asked: dict[str, Any], layers: int) -> Seen:
         engine.step()  # no update yet: it counts micro-batches
         # Without pipelines and tensor ranks every group of DeepSpeed's is of all ranks.
         seen = Recorder(model, dict.fromkeys(_world.pg_names.values(), "fsdp"))
-        with seen.watching():
-            living: Any = []
-
-            def between(*_: Any) -> None:
-                living.extend(seen.living())
-                seen.phase = "loss"
-
-            model.model.register_forward_hook(between)
-            value = engine(input_ids=tokens, labels=tokens).loss
-            seen.phase = "backward"
-            engine.backward(value)
+        living = watched(seen, model, lambda: engine(input_ids=tokens, labels=tokens).loss, engine.backward)
     found = Seen.of(seen, model, living, {})
     found.parameters = parameters
     return found

@@ -6,13 +6,14 @@ what flash attention keeps. Its norms are its own, operation by operation.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from fused_kernels import attention
 from record import Recorder
-from summary import Seen, ends, layer
+from summary import Living, Seen, ends, layer
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -55,6 +56,25 @@ def made(asked: dict[str, Any], layers: int, dtype: torch.dtype) -> Any:
     return model
 
 
+def watched(seen: Recorder, model: Any, forward: Callable[[], Any], backward: Callable[[Any], Any]) -> Living:
+    """What lives after a model's layers and before its loss, as a recorder sees both passes.
+
+    forward: gives the loss, which backward takes.
+    """
+    living: Living = []
+
+    def between(*_: Any) -> None:
+        living.extend(seen.living())
+        seen.phase = "loss"
+
+    model.model.register_forward_hook(between)
+    with seen.watching():
+        value = forward()
+        seen.phase = "backward"
+        backward(value)
+    return living
+
+
 def run(asked: dict[str, Any], layers: int) -> Seen:
     """One forward and backward pass of a model of so many layers."""
     if dist.is_initialized():
@@ -74,17 +94,8 @@ def run(asked: dict[str, Any], layers: int) -> Seen:
         model.to_empty(device="cpu")
         model.train()
         tokens = torch.zeros((asked.get("micro_batch", 1), asked["seq_len"]), dtype=torch.int64)
-        with Recorder(model, names).watching() as seen:
-            living: Any = []
-
-            def between(*_: Any) -> None:
-                living.extend(seen.living())
-                seen.phase = "loss"
-
-            model.model.register_forward_hook(between)
-            value = model(input_ids=tokens, labels=tokens).loss
-            seen.phase = "backward"
-            value.backward()
+        seen = Recorder(model, names)
+        living = watched(seen, model, lambda: model(input_ids=tokens, labels=tokens).loss, torch.Tensor.backward)
     return Seen.of(seen, model, living, {})
 
 
