@@ -22,7 +22,7 @@ from planner.models import FAMILIES, Transformer, from_shape, load_model, model_
 from planner.models.flops import forward_flops, step_flops
 from planner.schedules.base import WHOLE_ROUNDS
 from planner.setup import Setup
-from planner.step.estimate import estimate
+from planner.step.estimate import Estimate, estimate
 from planner.step.legality import UNEVEN_CHUNKS, first_broken
 from planner.step.step_costs import step_costs
 from planner.step.timeline.timed import timed
@@ -36,6 +36,8 @@ class Predictions:
 
     memory_bytes: what a run's source measured of it; where it states no memory, all that the fullest accelerator holds.
     measured_s: the measured step time, or where a source gives only TFLOP/s or MFU the time that it means.
+    chosen: by row, the estimate of the layouts that a run may have had, and which of them was taken. A row that can't
+    be predicted is not in it.
     """
 
     runs: list[MeasuredRun]
@@ -46,6 +48,7 @@ class Predictions:
     measured_memory_bytes: Array
     reasons: list[str]
     filled_cells: int
+    chosen: dict[int, tuple[Estimate, int]]
 
     @property
     def ok(self) -> Bools:
@@ -239,8 +242,9 @@ def predict(
         group.models.extend([k] * len(options))
         group.layouts.extend(options)
     step, memory, fits = np.full(n, np.nan), np.full(n, np.nan), np.zeros(n, dtype=bool)
+    chosen: dict[int, tuple[Estimate, int]] = {}
     for group in groups.values():
-        _predict_group(group, models.models, runs, closed_form, step, memory, fits, reasons)
+        chosen |= _predict_group(group, models.models, runs, closed_form, step, memory, fits, reasons)
     return Predictions(
         runs=runs,
         step_time_s=step,
@@ -250,6 +254,7 @@ def predict(
         measured_memory_bytes=np.array([(r["peak_memory_gib"] or np.nan) for r in runs]) * 2.0**30,
         reasons=reasons,
         filled_cells=sum(filled_cells(r) for r in runs),
+        chosen=chosen,
     )
 
 
@@ -262,11 +267,12 @@ def _predict_group(
     memory: Array,
     fits: Any,
     reasons: list[str],
-) -> None:
-    """Fill in a group's rows: of a row's legal candidates the fastest of those that recompute and shard least.
+) -> dict[int, tuple[Estimate, int]]:
+    """Fill in a group's rows, and return which candidate was chosen for each.
 
-    What recomputes nothing counts where it is likelier to fit than not. A row fits if one of its candidates does.
-    Illegal ones are not estimated: their costs may be undefined.
+    It is the fastest of a row's legal candidates that recompute and shard least. What recomputes nothing counts where
+    it is likelier to fit than not. A row fits if one of its candidates does. Illegal ones are not estimated: their
+    costs may be undefined.
     """
     layouts, table = Layouts.of_rows(group.layouts), stack(models, np.array(group.models))
     as_said = [runs[row]["virtual_stages"] is not None for row in group.rows]
@@ -276,7 +282,7 @@ def _predict_group(
         reasons[row] = text
     (allowed,) = np.nonzero(broken == "")
     if not len(allowed):
-        return
+        return {}
     setup = Setup(stack(models, np.array(group.models)[allowed]), group.cluster, group.framework)
     costs = step_costs(setup, layouts.take(allowed))
     result = estimate(setup, costs.case.layouts, costs)
@@ -296,6 +302,7 @@ def _predict_group(
     for row, c in chosen.items():
         step[row], memory[row], reasons[row] = result.step_time_s[c], seen[c], ""
     np.logical_or.at(fits, rows, result.fits)
+    return {row: (result, c) for row, c in chosen.items()}
 
 
 def loaders(folder: Path | None) -> tuple[LoadCluster, LoadFramework]:

@@ -130,6 +130,7 @@ def test_a_row_that_can_t_be_predicted_keeps_its_reason(tmp_path, reference_runs
     assert np.isnan(p.step_time_s[: len(changes)]).all()
     assert np.isfinite(p.step_time_s[len(changes) :]).all()
     assert scores(p)[1]["unpredicted"] == len(changes)
+    assert sorted(p.chosen) == list(range(len(changes), len(runs)))
 
 
 @pytest.mark.parametrize(
@@ -441,8 +442,13 @@ def test_a_run_s_recomputation_where_it_is_not_said(reference_runs):
         p = predict([replace(run, cells=cells | {"recompute": recompute})])
         return float(p.step_time_s[0]), float(p.memory_bytes[0]), bool(p.fits[0])
 
+    def chosen(cells):
+        result, one = predict([replace(run, cells=cells | {"recompute": None})]).chosen[0]
+        return Recompute(result.layouts.recompute[one])
+
     assert predicted(cells) == predicted(cells, "none")
     assert predicted(small) == predicted(small, "full")
+    assert (chosen(cells), chosen(small)) == (Recompute.NONE, Recompute.FULL)
     assert predicted(small, "none")[2] is False
     nearly = [predicted(cells | {"seq_len": s}, "none") for s in range(8192, 14336, 256)]
     room = load_cluster("dgx-h100").accelerator.memory_bytes
