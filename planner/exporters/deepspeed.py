@@ -33,7 +33,7 @@ class DeepSpeed(Target):
 
     name = "deepspeed"
     title = "DeepSpeed"
-    profile = "megatron-deepspeed"
+    profile = "transformers-deepspeed"
     family = "deepspeed"
     version = "0.19.8"
     unwritten = ("fp8", "nvfp4")
@@ -65,6 +65,7 @@ class DeepSpeed(Target):
             raise nearest.refuse("etp", "has no experts whole on a tensor rank", "give etp the value of tp, or tp 1")
         nearest.change("capacity_factor", 0.0, "no key for it; deepspeed.moe.layer.MoE takes capacity_factor")
         nearest.activations_stay("cpu_checkpointing moves all layers' inputs or none")
+        nearest.change("fused_norm", nearest.setup.framework.unstated.fused_norm, "no key; norms are the model's own")
         nearest.change("recompute_layers", 0, "no key leaves some layers of a stage alone")
         nearest.change("sequence_parallel", False, "AutoTP keeps whole sequences")
         nearest.change("dp_replicate", 1, "no key shards gradients or states over some of the replicas")
@@ -107,10 +108,9 @@ class DeepSpeed(Target):
         nearest.own_heads()
         if row["ep"] > 1:
             nearest.note(f"ep {row['ep']}: no key for it; give ep_size={row['ep']} to deepspeed.moe.layer.MoE")
-        if row["recompute"] == "selective":
-            nearest.note("recompute selective: no key for it; recompute the attention core in the model's own code")
-        elif row["recompute"] == "fine":
-            nearest.note("recompute fine: no key for it; recompute norms and activations in the model's own code")
+        if row["recompute"] in ("selective", "fine"):
+            parts = "the attention core" if row["recompute"] == "selective" else "norms and activations"
+            nearest.note(f"recompute {row['recompute']}: no key for it; recompute {parts} in the model's own code")
         elif row["recompute"] == "full" and row["pp"] == 1:
             nearest.note("recompute full: no key turns it on; call deepspeed.checkpointing.checkpoint on each layer")
         if row["attention"] != "flash2":

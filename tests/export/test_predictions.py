@@ -7,13 +7,14 @@ import pytest
 
 from planner import Cluster, Model, estimate, recommend
 from planner.api.existing_run import review_file, review_megatron
+from planner.api.frameworks import setup_under
 from planner.base.files import shipped_folder
 from planner.base.units import format_seconds
 from planner.calibration.anchor import anchor
 from planner.calibration.moved import moved_framework
 from planner.exporters.plan_export import TARGETS, export_plan, get_target
 from planner.exporters.target import OWN_FILE, family
-from planner.hardware import load_cluster, load_framework
+from planner.hardware import framework_names, load_cluster, load_framework
 from planner.models import load_model
 from planner.models.flops import causal_share
 from planner.plan_file import read_plan
@@ -23,7 +24,7 @@ from tests.calibration.test_fit import shipped_runs
 from tests.commands import planner
 
 LAYOUT = {"dp": 4, "tp": 2, "zero": 1, "sequence_parallel": True}
-OWN = {"deepspeed": "megatron-deepspeed", "accelerate": "transformers", "torchtitan": "torchtitan",
+OWN = {"deepspeed": "transformers-deepspeed", "accelerate": "transformers", "torchtitan": "torchtitan",
        "torchtitan-toml": "torchtitan", "megatron": "megatron-core", "megatron-bridge": "megatron-core"}  # fmt: skip
 
 
@@ -55,12 +56,12 @@ def test_the_prediction_is_made_with_the_profile_that_it_names(to, tmp_path):
 
 
 def test_framework_takes_the_words_of_every_command(tmp_path):
-    """`deepspeed` is no profile's name; the plan's figures are not told for another profile than its own."""
+    """`deepspeed` is a profile's other name; the plan's figures are not told for another profile than its own."""
     path, one = saved(tmp_path)
     done = planner("export", str(path), "--to", "deepspeed", "--framework", "deepspeed")
     assert done.returncode == 0, done.stderr
     comment = "\n".join(json.loads(done.stdout)["comment"])
-    assert comment.count("with profile megatron-deepspeed: ") == 2
+    assert comment.count("with profile transformers-deepspeed: ") == 2
     assert format_seconds(one.step_time_s) not in comment
     settled, unknown = (
         planner("export", str(path), "--to", "deepspeed", "--framework", name) for name in ("nemo", "deepspede")
@@ -103,7 +104,15 @@ def test_whose_code_a_profile_is_of(tmp_path):
     setup = Setup(load_model("llama3-8b"), load_cluster("dgx-h100"), load_framework(str(mine)))
     assert get_target("deepspeed").own(setup) is setup
     other = get_target("deepspeed").own(load_setup("llama3-8b", "dgx-h100", framework="nanotron"))
-    assert other.framework.name == "megatron-deepspeed"
+    assert other.framework.name == "transformers-deepspeed"
+
+
+def test_a_name_has_one_profile():
+    """A name that is an export's and a profile's: `--framework deepspeed` has the figures of today's DeepSpeed."""
+    both = sorted({*TARGETS} & {*framework_names()})
+    assert [load_framework(name).name for name in both] == [TARGETS[name].profile for name in both]
+    assert load_setup("llama3-8b", "dgx-h100", framework="deepspeed").framework.whole_reduces == 2
+    assert setup_under("llama3-8b", "dgx-h100", "deepspeed").framework.whole_reduces == 2
 
 
 def test_an_anchor_moves_another_frameworks_figures_too():
