@@ -98,6 +98,13 @@ def usual_split(model: Transformer, pp: int, v: int) -> str:
     return "last" if v > 1 and has_short_last(layers, stages) else "even"
 
 
+def virtual_stages(model: Transformer, pp: int) -> list[int]:
+    """How many virtual stages each rank may have: layers shared by all, with embedding and head where those divide."""
+    by_ends = usual_split(model, pp, 1) == "ends"
+    share, rest = divmod(model.num_layers + by_ends * (1 + model.output_heads), pp)
+    return [v for v in range(1, share + 1) if share % v == 0] if rest == 0 else [1]
+
+
 def candidates(
     run: MeasuredRun, model: Transformer, framework: Framework, architecture: str = ""
 ) -> list[dict[str, Any]]:
@@ -141,8 +148,7 @@ def candidates(
     chunks = [run["virtual_stages"] or 1]
     named = None if run["schedule"] is None else get_schedule(run["schedule"]).name
     if run["micro_batch"] is None and run["virtual_stages"] is None and named in (None, "1f1b") and pp > 1:
-        per_rank = model.num_layers // pp if model.num_layers % pp == 0 else 1
-        chunks = [v for v in range(1, per_rank + 1) if per_rank % v == 0]
+        chunks = virtual_stages(model, pp)
     etp = run["etp"] or int(usual_etp(dp, tp, cp, ep))
     out = []
     for zero, b, mode, v in product(shards, micro, modes, chunks):

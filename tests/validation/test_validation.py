@@ -24,7 +24,7 @@ from planner.models import load_model
 from planner.search import Fixed, recommend
 from planner.setup import Setup
 from planner.validation import predict, rank_correlation, read_runs, score, scores, shipped_files, unseen_files
-from planner.validation.defaults import candidates
+from planner.validation.defaults import candidates, virtual_stages
 from planner.validation.predict import Models, _measured_s, check_possible
 from planner.validation.runs import COLUMNS, cluster_name
 from tests.predictions import of_shipped
@@ -577,6 +577,9 @@ def test_layers_lie_as_a_run_says_or_as_divides():
     assert split() == {"ends"}
     assert split(layer_split="balanced") == {"balanced"}
     assert split(pp=11, n_gpus=11, dp=1) == {"even"}
+    assert virtual_stages(model, 8) == [1, 3]
+    assert virtual_stages(model, 11) == [1, 2]
+    assert virtual_stages(model, 9) == [1]
     odd = replace(run, cells=run.cells | {"layer_split": "at will"})
     assert "unknown layer_split 'at will'; allowed: balanced, ends, even, last, parameters" in predict([odd]).reasons[0]
 
