@@ -120,6 +120,8 @@ class Link:
         unit="us", like="latency_s", kind="link")
     fraction: float = figure(1e-3, 1, "Share of bandwidth that rings of large messages reach.", kind="link")
     send_fraction: float = figure(1e-3, 1, "Share of bandwidth that a send between two reaches.", kind="link")
+    exchange_share: float = figure(1e-3, 1, "Share of a send's rate through a network that an all-to-all of a training "
+        "step gets.", default=1.0, because="all of it", kind="link")
     gather_passes: float = figure(
         1, 4, "Passes round a ring that an all-gather takes: more where the library copies what it gathers.",
         default=1.0, because="a ring's, as NCCL's")
