@@ -212,15 +212,15 @@ def by_source(predicted):
         # KempnerForge, torchao, mixtures of Megatron's, ms-swift, Google's MaxText, nanotron of 2024: as found, but the
         # first, 11.7 before its own loss was said. What is not known of them: docs/accuracy-unseen.md.
         # 9.9, and 70B 13.6, while they were taken to scatter gradients in every micro-batch, which they do once a step.
-        ("kempner-h200", 0.093, 0.268),
+        ("kempner-h200", 0.083, 0.268),  # 9.3 as if its nodes had a switch
         ("kempner-h200-weak-13b", 0.019, 0.058),
         ("kempner-h200-weak-70b", 0.248, 0.327),
         ("kempner-h200-175b", 0.179, 0.179),
         ("kempner-h200-experts", 0.647, 0.749),  # pads every expert to the fullest one's tokens
         ("torchao-h100", 0.053, 0.1),
         ("torchao-mi300x", 0.044, 0.08),
-        ("torchao-b200", 0.308, 0.401),  # power limited, to what is not said
-        ("torchao-b200-experts", 0.314, 0.387),
+        ("torchao-b200", 0.179, 0.293),  # 30.8 as if it had 1,000 W
+        ("torchao-b200-experts", 0.166, 0.251),  # 31.3 likewise
         ("torchao-gb200-experts", 0.022, 0.023),
         ("xtuner-q235-h800", 0.18, 0.254),
         ("pai-q30-h800", 0.167, 0.17),
@@ -234,8 +234,8 @@ def by_source(predicted):
         # FSDP beside YaFSDP, prime-rl, LiBai's, TinyLlama, Accelerate, ATorch, Thunder, Megatron-LLaMA, Nemotron-4 15B,
         # MT-NLG, Transformer Engine on AMD, DeepSeek-V2-Lite in torchtitan: as found, but two that say what they were.
         ("yafsdp-a100", 0.131, 0.252),  # 24.2 before it was said that it reduces in fp32
-        ("prime-rl", 0.221, 0.401),
-        ("prime-rl-experts", 0.129, 0.129),
+        ("prime-rl", 0.088, 0.187),  # 22.1 while its layers were taken to be compiled
+        ("prime-rl-experts", 0.122, 0.122),
         ("libai-v100-megatron", 0.077, 0.346),
         ("tinyllama-a100", 0.029, 0.029),
         ("accelerate-a100", 0.022, 0.032),  # likewise 0.173
