@@ -26,15 +26,16 @@ BELIEVE = {
         "ampere",
         False,
     ): "within 5 % with Megatron-LM or FSDP; 10 % with DeepSpeed's ZeRO-3, though two publications took "
-    "1.4 to 2.8 times as long",
+    "1.4 to 2.8 times as long, and one trainer 2",
     (
         "hopper",
         False,
     ): "within 5 % with Megatron-Core, NeMo or FSDP; 12 % with torchtitan, OLMo-core or Pax; "
     "15 % on GH200; MaxText's 70B takes 8 to 20 % less; 20 % in fp8 outside NVIDIA's "
     "recipes; 28B on MareNostrum 5 1.2 times as long",
-    ("blackwell", False): "within 10 %; torchtitan within 15 %; 1.5 times as long on B200 of limited power",
-    ("blackwell-ultra", False): "within 10 %; 8B in 4 bits took 0.8 times as long on four GPUs, "
+    ("blackwell", False): "within 10 %; torchtitan within 15 %; in bf16 two publications took 0.6 to "
+    "0.85 times as long, on B200 of limited power 1.5 times",
+    ("blackwell-ultra", False): "within 10 %, on AWS's 20 %; 8B in 4 bits took 0.8 times as long on four GPUs, "
     "and twice as long with unfused attention of 8,192 tokens",
     ("volta", False): "in a node within 15 %; over nodes within 30 %",
     ("ada", False): "L40S within 15 %; others take 1.1 to 1.3 times as long, "
@@ -44,7 +45,8 @@ BELIEVE = {
     (
         "blackwell-rtx",
         False,
-    ): "RTX PRO 6000: within 10 % by one trainer's own kernels; GB10: 1.3 times as long with dropout",
+    ): "RTX PRO 6000: within 10 % by one trainer's own kernels, three times as long by another's "
+    "page; GB10: 1.3 times as long with dropout",
     ("cdna2", False): "two publications: within 10 %",
     ("cdna3", False): "torchtitan and Primus within 20 %; fp8 by software of 2024: 1.2 to 1.9 times as long",
     (

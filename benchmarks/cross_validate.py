@@ -194,10 +194,12 @@ def first_errors() -> HeldOut:
 def first_line() -> list[str]:
     """How wide a new publication's errors are, of dense models and of those with experts.
 
-    So wide that intervals of 80 % hold 80 % of first predictions, every publication alike (to 0.001, by halving).
+    So wide that intervals of 80 % hold 80 % of first predictions, every publication alike (by halving,
+    rounded up to 0.001).
     """
     first = first_errors()
-    return ["first", *(f"{_held_width(first.where(first.experts == e)):.3f}" for e in (False, True))]
+    widths = [_held_width(first.where(first.experts == e)) for e in (False, True)]
+    return ["first", *(f"{np.ceil(1e3 * width) / 1e3:.3f}" for width in widths)]
 
 
 def _held_width(judged: HeldOut, share: float = 0.8) -> float:

@@ -50,14 +50,14 @@ FIRST_PREDICTIONS = Path(__file__).parents[2] / "benchmarks" / "first_prediction
 
 
 def test_runs_lie_in_their_interval_as_often_as_it_says_when_they_are_first_predicted():
-    """1,075 runs as they were predicted before anything was known of their publication, which has no part in it.
+    """1,146 runs as they were predicted before anything was known of their publication, which has no part in it.
 
     How wide a new publication's errors are was estimated on them (`first` of spread.csv), so that those of 80 %
     hold 80 %, every publication alike, dense or mixture. Those of 70 and 90 % are left to the quantiles.
     """
     first = errors_in(columns_in(FIRST_PREDICTIONS.read_text()))
-    assert len(first.error) == 1075
-    for share, of_runs in ((0.7, 0.735), (0.8, 0.826), (0.9, 0.898)):
+    assert len(first.error) == 1146
+    for share, of_runs in ((0.7, 0.742), (0.8, 0.82), (0.9, 0.899)):
         inside = coverage(all_errors(), first, share=share)
         assert inside.mean() == pytest.approx(of_runs, abs=0.01)
         of_publications = [inside[first.publication == name].mean() for name in np.unique(first.publication)]
@@ -77,7 +77,7 @@ def test_intervals_hold_more_of_runs_whose_causes_are_known():
     for share in (0.7, 0.8, 0.9):
         inside = coverage(known, judged, share=share)
         of_publications = [inside[judged.publication == name].mean() for name in np.unique(judged.publication)]
-        assert share < np.mean(of_publications) < share + 0.125
+        assert share < np.mean(of_publications) < share + 0.135
         assert share < inside.mean() < share + 0.2
 
 
@@ -228,7 +228,7 @@ def test_the_shipped_share_of_right_memory_predictions_is_todays():
 def test_the_sentence_says_what_the_held_out_errors_are():
     size = np.abs(np.exp(-known_errors("hopper", experts=False).error) - 1.0)
     text = accuracy_sentence("hopper", (6.0, 7.0))
-    assert text.startswith("with a chance of 80 % the step takes 6.00 s to 7.00 s: budget with these seconds. On 846 ")
+    assert text.startswith("with a chance of 80 % the step takes 6.00 s to 7.00 s: budget with these seconds. On 886 ")
     assert f"off by {100 * size.mean():.1f} % on average" in text
     assert "% in 80 % of them. The fits had not seen them; we have looked into them since. " in text
     assert "budget" not in accuracy_sentence("hopper")
@@ -239,14 +239,14 @@ def test_the_sentence_says_what_the_held_out_errors_are():
 
 
 def test_a_model_with_experts_is_judged_by_runs_with_experts():
-    """504 published ones, on H100, Blackwell and MI325X; for A100 too, but not for a GPU without a single run."""
+    """517 published ones, on H100, Blackwell and MI325X; for A100 too, but not for a GPU without a single run."""
     size = np.abs(np.exp(-known_errors("ampere", experts=True).error) - 1.0)
     text = accuracy_sentence("ampere", model=load_model("mixtral-8x7b"))
-    assert text.startswith("on 504 measured runs of models with experts, step time was off by")
+    assert text.startswith("on 517 measured runs of models with experts, step time was off by")
     assert f"off by {100 * size.mean():.1f} % on average" in text
     assert "state-space" not in text
     assert "state-space" in accuracy_sentence("hopper", model=load_model("nemotron-3-nano-30b-a3b"))
-    assert "on 504 measured runs" in accuracy_sentence("cdna3", model=load_model("mixtral-8x7b"))
+    assert "on 517 measured runs" in accuracy_sentence("cdna3", model=load_model("mixtral-8x7b"))
     like = (256.0, 1e7, 3e4, 1.0, 8.0, 1e11, 4096.0)
     same = ("hopper", "megatron", "nvlink and infiniband", "bf16")
     dense, sparse = (interval_factors(like, (*same, kind)) for kind in ("dense", "experts"))
@@ -258,7 +258,7 @@ def test_unseen_errors_are_those_of_the_shipped_profiles():
     p = of_unseen()
     text = (resources.files("planner.validation") / "unseen.csv").read_text(encoding="utf-8")
     rows = {(r["source"], r["run"]): r for r in csv.DictReader(text.splitlines())}
-    assert len(rows) == p.ok.sum() == 2247
+    assert len(rows) == p.ok.sum() == 2318
     for run, predicted, measured in zip(p.runs, p.step_time_s, p.measured_s, strict=True):
         if run["outcome"] == "oom":
             continue
@@ -268,13 +268,13 @@ def test_unseen_errors_are_those_of_the_shipped_profiles():
 
 
 def test_intervals_of_fitted_sets_hold_most_dense_runs_that_no_fit_saw():
-    """Intervals of 80 %, made of the shipped sets' errors alone: every set alike, as one set has 212 runs of 1,743.
+    """Intervals of 80 %, made of the shipped sets' errors alone: every set alike, as one set has 212 runs of 1,801.
 
     They hold more: fewer publications tell less, and most causes of these runs' first errors are known now.
     """
     runs = unseen().where(~unseen().experts)
     inside = coverage(held_out(), runs)
-    assert len(inside) == 1743
+    assert len(inside) == 1801
     assert 0.8 < np.mean([inside[runs.source == s].mean() for s in np.unique(runs.source)]) < 0.95
 
 
