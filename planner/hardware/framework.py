@@ -299,6 +299,9 @@ class Framework:
     reduce_bucket_parameters: float = figure(
         0, 1e13, "Gradients that ZeRO 2 and 3 hold at most before they scatter them, or one matrix's; 0: a layer's.",
         default=0.0, because="whole layers, as FSDP wraps them")
+    reduce_buffers: float = figure(0, 4, "Buffers of reduce_bucket_parameters 16-bit gradients each, allocated whole, "
+        "which ZeRO 1 and 2 fill in turn; ZeRO 3 and pipelines have one. Beside them a matrix's gradient is whole.",
+        whole=True, default=0.0, because=NONE_KNOWN)
     gathered_inputs: float = figure(0, 2, "Of a layer's two column-parallel products, how many keep the whole input "
         "that sequence parallelism gathered until the backward pass, rather than this rank's part of it.", default=0.0,
         because="it is gathered again, " + MEGATRON)

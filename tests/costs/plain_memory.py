@@ -166,6 +166,8 @@ class Remembered:
         else:
             buffers += max(whole["scattered"], whole["end_scattered"]) + whole["gathered"] + whole["ends_gathered"]
         buffers += self.spare()
+        if x.zero and not (self.keeps_pass_gradient() and f.kept_pass_gradient_bytes):
+            buffers += min(f.reduce_buffers, 1 if x.zero == 3 or x.pp > 1 else 9) * f.reduce_bucket_parameters * self.e
         if f.stage_buffers and x.pp > 1:
             one = self.tokens * m.hidden * self.e / self.shared
             buffers += x.micro_batches * (2 * x.virtual_stages - at.first - at.last) * one
@@ -258,16 +260,16 @@ class Remembered:
             return dict.fromkeys(names, 0.0)
         layers = max(at.layers + at.modules * m.num_mtp_modules, 1)
         matrix = m.hidden * max(m.ffn, m.moe_ffn) / x.tp
-        most = max(matrix, f.reduce_bucket_parameters or float("inf"))
+        most = matrix if f.reduce_buffers else max(matrix, f.reduce_bucket_parameters or float("inf"))
         scattered = min(min(at.at_once, at.layers) * (moves.layers + moves.experts) / layers, most)
         most = max(matrix, f.live_parameters or float("inf"))
         gathered = min(min(2 * at.at_once, at.layers) * (own.layers + own.experts) / layers, most)
         if f.keeps_gathered and x.recompute != Recompute.FULL:
             gathered = own.layers + own.experts
         larger = self.larger(at)
-        gathers = x.zero == 3
+        gathers, table = x.zero == 3, larger if f.reduce_buffers else 1.0
         values = (
-            scattered * summed * scatters, moves.ends * summed * scatters, gathered * of_layer * gathers,
+            scattered * summed * scatters, table * moves.ends * summed * scatters, gathered * of_layer * gathers,
             own.ends * parameter * gathers, larger * own.ends * parameter,
             larger * moves.ends * (f.scatter_bytes + summed / self.shards) * scatters,
         )  # fmt: skip

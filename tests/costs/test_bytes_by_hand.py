@@ -263,6 +263,10 @@ def test_what_is_whole_while_it_is_at_work():
     least = replace(FRAMEWORK, live_parameters=1, reduce_bucket_parameters=1)
     assert more(3, framework=least) == 256 * (4 + 2)
     assert more(3, framework=least, tp=2) == 128 * (4 + 2)
+    # Or has two buffers of so many in 16 bits, ZeRO 3 one, beside the gradient of one matrix.
+    buffers = replace(FRAMEWORK, reduce_bucket_parameters=300, reduce_buffers=2)
+    both = [2 * 300 * 2 + 256 * 4, 300 * 2 + 256 * 4 + 872 * 2 * 2]
+    assert [more(zero, framework=buffers) for zero in (2, 3)] == both
     # The average layer of a mixture: half of 1,040 + 688, and half of four experts of 384, two of them on a rank.
     assert more(3, model=MOE) == (864 + 768) * (4 + 2 * 2)
     assert more(3, model=MOE, ep=2) == (864 + 384) * (4 + 2 * 2)

@@ -34,7 +34,7 @@ def drawn_framework(rng):
         "bucket_bytes": 1.5, "update_bytes": 0.5, "gathered_inputs": 0.75, "gate_tensors": 2.5, "logit_copies": 1.5,
         "split_logit_copies": 3.0, "pipelined_logit_copies": 2.0, "scatter_bytes": 6.0,
         "logit_chunks": 4.0, "fp8_parameter_bytes": 1.0, "fp8_copy_bytes": 1.0,
-        "live_parameters": 900.0, "reduce_bucket_parameters": 400.0, "pass_gradient_bytes": 8.0,
+        "live_parameters": 900.0, "reduce_bucket_parameters": 400.0, "reduce_buffers": 2.0, "pass_gradient_bytes": 8.0,
         "gather_copy_bytes": 2.0, "fragmentation": 0.25, "reserved_bytes": 77.0,
         "overlap_experts": 0.5, "cached_keys_values": 2.0, "sharded_fp8_copy_bytes": 1.5,
     }  # fmt: skip

@@ -49,10 +49,24 @@ def gather_copy_bytes(case: Case, params: Array, last: Any) -> Array:
 
 def own_buffers_bytes(case: Case, tables: Array, first: Any, last: Any) -> Array:
     """All that a framework keeps beside the tensors of a step; tables: parameters of the rank's embedding and head."""
-    buffers = spare_gradients_bytes(case) + stage_buffers_bytes(case, first, last)
+    buffers = spare_gradients_bytes(case) + stage_buffers_bytes(case, first, last) + reduce_buffers_bytes(case)
     if case.framework.kept_pass_gradient_bytes == 0:
         return np.asarray(buffers)
     return np.asarray(buffers + summed_table_bytes(case, tables, share_of_larger(case.model, first, last)))
+
+
+def reduce_buffers_bytes(case: Case) -> Array:
+    """Buffers that gradients are copied to before ZeRO sums them, as large as a bucket whatever the model.
+
+    DeepSpeed has them from the start of the backward pass (stage_1_and_2.py, setup_buckets) or always (stage3.py,
+    IPGBucketZ3), one in a pipeline (reduce_gradients), none where its BF16_Optimizer sums in fp32.
+    """
+    framework, zero = case.framework, case.layouts.zero
+    if framework.reduce_buffers == 0:
+        return np.zeros(1)
+    one = (zero == 3) | (case.layouts.pp > 1)
+    buffers = np.where(one, 1.0, framework.reduce_buffers) * ((zero > 0) & (kept_pass_bytes(case) == 0))
+    return np.asarray(buffers * framework.reduce_bucket_parameters * case.device.element_bytes)
 
 
 def summed_table_bytes(case: Case, tables: Array, larger: Array) -> Array:

@@ -59,7 +59,7 @@ def whole_bytes(
 
     Gradients are those of the `at_once` layers at work. Parameters are those of twice as many layers, the ones at work
     and the next ones. A framework that takes matrix after matrix (DeepSpeed) holds no more than its limits say, or the
-    largest matrix.
+    largest matrix; nor more gradients than one matrix's, or one table's, beside buffers (`reduce_buffers_bytes`).
     """
     framework, model = case.framework, case.model
     if np.all(case.layouts.zero < 2):
@@ -72,7 +72,8 @@ def whole_bytes(
     def at_most(count: Any, limit: float) -> Any:
         return np.minimum(count, np.maximum(matrix, limit or np.inf))
 
-    scattered = at_most(np.minimum(at_once, layers) * of_one_layer(moves), framework.reduce_bucket_parameters)
+    most = 1.0 if framework.reduce_buffers else framework.reduce_bucket_parameters
+    scattered = at_most(np.minimum(at_once, layers) * of_one_layer(moves), most)
     gathered = at_most(np.minimum(2.0 * at_once, layers) * of_one_layer(own), framework.live_parameters)
     if framework.keeps_gathered:
         gathered = np.where(case.layouts.recompute == Recompute.FULL, gathered, own.layers + own.experts)
@@ -85,7 +86,7 @@ def whole_bytes(
         gradients=np.where(scatters, scattered * sent, 0.0),
         layers=np.where(gathers, gathered * (layer_parameter_bytes(case) + fp8_copy_bytes(case)), 0.0),
         ends=np.where(gathers, own.ends * parameter, 0.0),
-        end_gradients=np.where(scatters, moves.ends * sent, 0.0),
+        end_gradients=np.where(scatters, (larger if framework.reduce_buffers else 1.0) * moves.ends * sent, 0.0),
         end=np.where(scatters | gathers, larger * own.ends * parameter, 0.0),
         copies=np.where(scatters, larger * moves.ends * (framework.scatter_bytes + sent / case.layouts.shards), 0.0),
     )
