@@ -54,6 +54,8 @@ class Framework:
     whole_reduces: float = figure(
         0, 2, "The last ZeRO stage that sums whole gradients on every rank (an all-reduce), and not on each rank its "
         "shard alone.", whole=True, default=0.0, because="ZeRO-1 has a reduce-scatter, " + MEGATRON)
+    owned_tensors: bool = yes("With ZeRO 1 each tensor is one rank's whole, which broadcasts its own to the others.",
+        because="each rank has an equal part of all")
     accumulate_bytes: float = figure(
         0, 32, "Bytes per parameter that adding a micro-batch's gradient to the sum moves through memory, in fp16.",
         default=0.0, because="the weight gradient's product adds it, " + MEGATRON)

@@ -258,6 +258,6 @@ def _turned_off(config: Fields, stage: int, dp: int, f: Framework) -> tuple[Fram
     overlaps = config.one_of(f"{ZERO}.overlap_comm", (True, False, "auto"), "auto")
     if dp == 1 or stage == 0 or nothing or (stage == 3 if overlaps == "auto" else overlaps):
         return f, {}
-    off = {"overlap_grad_reduce": 0.0, "overlap_grad_reduce_pipelined": 0.0}
+    off: dict[str, Any] = {"overlap_grad_reduce": 0.0, "overlap_grad_reduce_pipelined": 0.0}
     off |= {"reduce_buffers": min(f.reduce_buffers, 1.0)}
     return replace(f, **off), {'"overlap_comm": true': tuple(off)}

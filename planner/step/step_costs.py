@@ -22,7 +22,7 @@ from planner.costs.memory.bytes_per_parameter import reduced_bytes
 from planner.costs.memory.chosen_layers import layers_not_recomputed
 from planner.costs.memory.rank import Activations
 from planner.costs.network.collectives import rank_send_s
-from planner.costs.network.data_parallel import data_traffic, gather_pieces
+from planner.costs.network.data_parallel import broadcast_starts_s, data_traffic, gather_pieces
 from planner.costs.network.traffic import LayerTraffic, Traffic, exposed_send_s, layer_traffic, traffic
 from planner.costs.one_layer import OneLayer, one_layer
 from planner.costs.optimizer import optimizer_s
@@ -269,9 +269,10 @@ def _data_collectives(case: Case, own: RankParameters, layers: list[Any]) -> tup
         reduce_s = reduce_s + np.where(
             several, framework.reduce_pass_bytes * moves.total / case.device.memory_rate, 0.0
         )
-    if framework.gather_piece_s > 0:
+    if framework.gather_piece_s > 0 or framework.owned_tensors:
         most = reduce(np.maximum, [np.asarray(n) for n in layers])
         gather_s = gather_s + framework.gather_piece_s * gather_pieces(case, most)
+        gather_s = gather_s + framework.owned_tensors * broadcast_starts_s(case, most)
     # Two copies of a stage on two ranks of a pipeline sum their gradients: each sends and receives half twice.
     if np.any(copies > 1):
         between = 2.0 * rank_send_s(case.cluster, layouts, copies * moves.total * reduced_bytes(case) / 2.0)

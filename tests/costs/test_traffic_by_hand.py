@@ -442,6 +442,21 @@ def test_a_gather_piece_by_piece_takes_the_host_s_time():
     assert first(more) == 2.0 * (2 * 6 + 3) * 4
 
 
+def test_owners_broadcast_one_after_another():
+    """Of fifteen tensors four ranks own some each, sixteen ranks fifteen: each broadcast but the first starts anew."""
+    own = replace(FRAMEWORK, owned_tensors=True)
+    for dp, later in ((4, 3), (16, 14)):
+        chosen = layout(dp=dp, zero=1)
+        with_owners, equal = (step_costs(Setup(GPT, CLUSTER, f), chosen).gather_s for f in (own, FRAMEWORK))
+        start = all_gather_s(groups(CLUSTER, chosen)["data"], 0.0)
+        assert first(with_owners - equal) == pytest.approx(later * first(start))
+        assert first(start) > 0
+    for none in (layout(dp=4, zero=2), layout(zero=1)):
+        assert first(step_costs(Setup(GPT, CLUSTER, own), none).gather_s) == first(
+            step_costs(Setup(GPT, CLUSTER, FRAMEWORK), none).gather_s
+        )
+
+
 def test_sends_that_block_wait_for_each_other():
     """A hand-over of two transfers, one after the other; every tensor rank may send all of it, or of gradients."""
     base = first(whole(tp=2, pp=2).send_s)

@@ -186,14 +186,30 @@ def late_buckets_s(case: Case, params: Any) -> list[Array]:
     return [more * (each_s(late, 0.0) - each_s(own, 0.0)) for each_s in (all_reduce_s, reduce_scatter_s, all_gather_s)]
 
 
-def gather_pieces(case: Case, layers: Any) -> Array:
-    """Pieces of a rank's parameter tensors, one a replica, where ZeRO 1 or 2 gathers them; shape (n,).
+def parameter_tensors(case: Case, layers: Any) -> Array:
+    """A rank's parameter tensors, shape (n,).
 
     A layer has two norms, two products of attention and two of the MLP or of each expert (a hybrid's the half of it);
     embedding, head and last norm are three more at most.
     """
+    experts = np.asarray(case.model.num_experts)
+    local = np.where(experts > 0, np.maximum(experts, 1) / case.layouts.ep, 1.0)
+    return np.asarray(layers * mix.shares(case.model).blocks / 2.0 * (4.0 + 2.0 * local) + 3.0)
+
+
+def gather_pieces(case: Case, layers: Any) -> Array:
+    """Pieces of a rank's parameter tensors, one a replica, where ZeRO 1 or 2 gathers them; shape (n,)."""
     layouts = case.layouts
-    local = np.where(np.asarray(case.model.num_experts) > 0, np.maximum(case.model.num_experts, 1) / layouts.ep, 1.0)
-    tensors = layers * mix.shares(case.model).blocks / 2.0 * (4.0 + 2.0 * local) + 3.0
-    ranks = layouts.shards
-    return np.asarray(np.where((ranks > 1) & ((layouts.zero == 1) | (layouts.zero == 2)), tensors * ranks, 0.0))
+    used = (layouts.shards > 1) & ((layouts.zero == 1) | (layouts.zero == 2))
+    return np.asarray(np.where(used, parameter_tensors(case, layers) * layouts.shards, 0.0))
+
+
+def broadcast_starts_s(case: Case, layers: Any) -> Array:
+    """Seconds in which all broadcasts but the first start, where ranks own whole tensors and send them on, (n,).
+
+    Each owner sends all of its own in one, which starts as a gather's pass does, for it goes around the same ring.
+    """
+    shards = case.layouts.shards
+    later = np.minimum(parameter_tensors(case, layers), shards) - 1.0
+    starts = later * all_gather_s(_groups(case, case.cluster)["data"], 0.0)
+    return np.asarray(np.where((case.layouts.zero == 1) & (shards > 1), starts, 0.0))
