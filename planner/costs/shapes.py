@@ -14,6 +14,11 @@ def has_dropout(model: Transformer, layouts: Layouts) -> Any:
     return np.asarray(model.dropout) & (layouts.attention < Attention.FLASH1)
 
 
+def fuses_softmax(model: Transformer, layouts: Layouts) -> Any:
+    """Whether the softmax is one kernel in 16 bits: up to 16,383 keys, past which Transformer Engine runs PyTorch's."""
+    return np.asarray((layouts.attention == Attention.FUSED) & (np.asarray(model.seq_len) < 16384))
+
+
 def inner_width(model: Transformer, copies: Any) -> Any:
     """Inner elements a token in the average layer's MLP, dense or in experts: so many copies of it in routed ones."""
     part = mix.shares(model)

@@ -233,6 +233,8 @@ class Framework:
         "(Megatron-LM's dispatcher allgather).", because="copies go from rank to rank in an all-to-all")
     fused_rotary: bool = yes(
         "Rotary positions turn queries, and keys, in one kernel each.", because="operation by operation")
+    masked_softmax: bool = yes("Fused softmax reads a mask and whole rows.",
+        because="it knows the causal mask and reads the half that is kept, " + MEGATRON)
     eager_llama: bool = yes(
         "Norms and rotary positions not fused run as Hugging Face's Llama, which takes longer than their bytes.",
         because="as long as their bytes")

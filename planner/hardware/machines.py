@@ -40,6 +40,8 @@ class Efficiency:
         like="expert_product_s", kind="host")
     memory_fraction: float = figure(
         1e-3, 1, "Share of memory bandwidth that a streaming kernel reaches.", kind="memory")
+    memory_latency_s: float = figure(0, 1e3, "Time of one load from memory that waits for nothing else.", unit="us",
+        default=0.0, because="not measured", kind="memory")
     permute_fraction: float = figure(
         1e-3, 1, "Share of memory bandwidth of the kernels that sort tokens by expert and back.",
         like="memory_fraction", kind="memory")

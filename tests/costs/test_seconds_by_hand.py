@@ -189,6 +189,32 @@ def test_attention_by_kernel():
     assert values(attention_s(case(short, GPT, flash))) == [4 * 24576 * causal, 10 * 24576 * causal]
 
 
+def test_rows_of_a_fused_softmax_wait_for_memory():
+    """A row of 32 threads, four numbers each a load; registers leave a unit room for so many rows at a time.
+
+    Forward a thread of 2,048 keys has 64 + 32 registers, so 5 blocks of four rows; backward, of two tensors, 160 and 3.
+    Of 8,192 keys it has all that there are, 255, both ways: 2 blocks.
+    """
+    rows = 3 * 2 * 2048
+    model, fused = replace(LLAMA, seq_len=2048), layout(attention=Attention.FUSED)
+    slow = accelerator(memory_latency_s=1.0)
+    assert values(attention_s(case(slow, model, fused))) == [rows * 16 / 2 / 20, rows * 16 / 2 / 12]
+    masks = replace(FRAMEWORK, masked_softmax=True)
+    assert values(attention_s(case(slow, model, fused, framework=masks))) == [rows * 16 / 20, rows * 16 / 12]
+    long = replace(LLAMA, seq_len=8192)
+    assert values(attention_s(case(slow, long, fused, framework=masks))) == [4 * rows * 64 / 8, 4 * rows * 64 / 8]
+    # Memory's rate counts where it takes longer. A masked one moves 4 and 6 bytes a score, and 37 a query and key.
+    both = accelerator(memory_latency_s=1e-9, bandwidth=1.0)
+    scores = 3 * 2 * 2048**2
+    whole = [scores * (2 * 2 + 4) + 2048**2 * 37, scores * (4 * 2 + 6)]
+    assert values(attention_s(case(both, model, fused, framework=masks))) == whole
+    # Rows of 16,384 keys are none of its: PyTorch's own softmax runs, operation by operation.
+    unfused = layout(attention=Attention.UNFUSED)
+    for of in (LAUNCHES, both):
+        past = [values(attention_s(case(of, replace(LLAMA, seq_len=16384), x, framework=masks))) for x in (fused, unfused)]
+        assert past[0] == past[1]
+
+
 def test_scores_in_fp32_are_as_fast_as_in_16_bits_up_to_their_own_products():
     """Of peaks of 8 and 1 FLOP/s 16 bits reach a quarter, 2; fp32 its own products' half, not a quarter of its own."""
     fused, wide = layout(attention=Attention.FUSED), layout(attention=Attention.FUSED, precision=Precision.FP32)

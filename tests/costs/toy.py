@@ -29,6 +29,7 @@ IDEAL = replace(
     expert_product_s=0.0,
     wide_expert_product_s=0.0,
     memory_fraction=1.0,
+    memory_latency_s=0.0,
     permute_fraction=1.0,
     flash_forward={"flash1": 1.0, "flash2": 1.0, "flash3": 1.0},
     flash_backward={"flash1": 1.0, "flash2": 1.0, "flash3": 1.0},

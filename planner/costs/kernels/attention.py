@@ -12,8 +12,8 @@ import numpy as np
 
 from planner.base.arrays import Array
 from planner.costs.case import Case
-from planner.costs.kernels.device import aligned_share
-from planner.costs.shapes import has_dropout
+from planner.costs.kernels.device import aligned_share, stream_s
+from planner.costs.shapes import fuses_softmax, has_dropout
 from planner.hardware import Efficiency
 from planner.layouts import Attention
 from planner.models import Transformer, mix
@@ -22,6 +22,9 @@ FLASH_BLOCK = 128  # rows of a flash attention block: the diagonal blocks are co
 # Bytes per score element that kernels move between the products, forward and backward, in 16 bits. Megatron-LM's fused
 # causal softmax reads the kept half of each row and writes the whole; its backward reads halves of two.
 FUSED_BYTES = (3.0, 4.0)
+# Of whole rows (`masked_softmax`); the mask, one for all heads, stays in the cache. It is made in every forward pass, of
+# a query and a key: difference in 32 bits 4, less and plus the window 16, two comparisons 10, four of a byte 7.
+MASKED_BYTES, MASK_BYTES, MASK_KERNELS = (4.0, 6.0), 37.0, 9.0
 UNFUSED_BYTES = (29.0, 33.0)  # scale 4, mask 5, cast to fp32 6, softmax 8, cast back 6; backward 6, 12, 6, 5, 4
 DROPOUT_BYTES = (5.0, 5.0)
 PRODUCT_BYTES = 2.0  # the scores that a product writes or reads
@@ -32,6 +35,21 @@ def score_elements(case: Case) -> Array:
     model, layouts = case.model, case.layouts
     scores = layouts.micro_batch * model.num_heads / layouts.tp * model.seq_len * (model.seq_len / layouts.cp)
     return np.asarray(scores)
+
+
+def row_loads_s(case: Case, scores: Any, operands: float, share: Any) -> Any:
+    """Seconds in which a fused softmax that reads so many operands waits for memory, of so many scores; shape (n,).
+
+    share: of each row, what is read. 32 threads hold a row in registers, in fp32, and load four of its numbers each at a
+    time; the next load waits for the last, for a branch lies between (Transformer Engine's and Megatron-LM's
+    scaled_masked_softmax, compiled for sm_90 and sm_100: `elements + 32` registers within 24, no two loads in flight).
+    So the more registers a row takes, the fewer rows a compute unit has under way.
+    """
+    keys, units = np.asarray(case.model.seq_len), case.device.accelerator.num_compute_units
+    registers = np.minimum(operands * keys / 32.0 + 32.0, 255.0)  # of a thread, the most that it can have
+    warps = 4.0 * np.floor(65536.0 / 128.0 / registers)  # a unit's registers, in blocks of 128 threads
+    loads = scores / keys * np.ceil(keys / 128.0) * share
+    return loads * case.device.accelerator.efficiency.memory_latency_s / (units * warps)
 
 
 def key_block(e: Efficiency, seq_len: Any) -> Any:
@@ -111,15 +129,22 @@ def attention_s(case: Case, *, fp8: bool = False) -> tuple[Array, Array]:
     dropout = has_dropout(model, case.layouts) * 1.0
     wide = device.element_bytes / 2.0
 
+    fused, masked = fuses_softmax(model, case.layouts), case.framework.masked_softmax
+    fused_bytes, read = (MASKED_BYTES, 1.0) if masked else (FUSED_BYTES, 0.5)
+
     def in_memory(pass_: int, products: float, kernels: float) -> Array:
-        fused = kernel == Attention.FUSED
-        passes = np.where(fused, FUSED_BYTES[pass_], UNFUSED_BYTES[pass_]) + dropout * DROPOUT_BYTES[pass_]
+        softmax_s = scores * wide * np.where(fused, fused_bytes[pass_], UNFUSED_BYTES[pass_]) / device.memory_rate
+        softmax_s = np.maximum(softmax_s, fused * row_loads_s(case, scores, pass_ + 1.0, read))
+        if masked and not pass_:
+            pairs = scores / (case.layouts.micro_batch * model.num_heads / case.layouts.tp)
+            softmax_s = softmax_s + fused * stream_s(device, pairs * MASK_BYTES, MASK_KERNELS)
+        dropout_s = scores * wide * dropout * DROPOUT_BYTES[pass_] / device.memory_rate
         # Every product computes with d of a head and crosses the scores once: whichever takes longer.
         rate = device.scores_share * device.attention_rate * aligned_share(device, device.element_bytes, *heads)
         compute_s = flop / 2.0 / rate
         product_s = products * np.maximum(compute_s, scores * wide * PRODUCT_BYTES / device.memory_rate)
         launches = kernels + np.where(fused, 0.0, 4.0)
-        return np.asarray(product_s + scores * wide * passes / device.memory_rate + launches * device.latency_s)
+        return np.asarray(product_s + softmax_s + dropout_s + launches * device.latency_s)
 
     forward = np.where(flash, flash_forward, in_memory(0, 2.0, 4.0))
     backward = np.where(flash, flash_backward, in_memory(1, 4.0, 7.0))

@@ -12,7 +12,7 @@ from planner.costs.kernels.attention import score_elements
 from planner.costs.kernels.state_space import ssm_bytes
 from planner.costs.layer.kept_operations import by_operation, kept_operation_bytes
 from planner.costs.layer.matmul_shapes import common_products, expert_products
-from planner.costs.shapes import has_dropout, inner_width, is_latent
+from planner.costs.shapes import fuses_softmax, has_dropout, inner_width, is_latent
 from planner.layouts import Attention, Recompute
 from planner.models import mix
 
@@ -177,7 +177,6 @@ def saved_bytes(case: Case) -> tuple[Array, Array]:
 
 def attention_core_bytes(case: Case) -> Array:
     """Bytes that the attention core saves besides inputs: softmax and dropout of b a s^2 scores, or flash's sums."""
-    kernel = case.layouts.attention
     scores = score_elements(case)
     e = case.device.element_bytes
     dropout = has_dropout(case.model, case.layouts) * 1.0
@@ -185,8 +184,8 @@ def attention_core_bytes(case: Case) -> Array:
     # Eager softmax keeps its fp32 output beside the cast copy; the masked scores' mask is a byte each.
     unfused = scores * (e + 4.0 + 1.0 + dropout * (e + 1.0))
     sums = case.local_tokens * case.model.num_heads / case.layouts.tp * 4.0
-    flash = kernel >= Attention.FLASH1
-    return np.asarray(np.where(flash, sums, np.where(kernel == Attention.FUSED, fused, unfused)))
+    flash = case.layouts.attention >= Attention.FLASH1
+    return np.asarray(np.where(flash, sums, np.where(fuses_softmax(case.model, case.layouts), fused, unfused)))
 
 
 def score_gradient_bytes(case: Case) -> Array:
@@ -196,7 +195,7 @@ def score_gradient_bytes(case: Case) -> Array:
     of its fp32 output and input beside that of the cast copy.
     """
     scores = score_elements(case) / case.layouts.sequence_slices
-    eager = case.layouts.attention == Attention.UNFUSED
+    eager = ~fuses_softmax(case.model, case.layouts)
     flash = case.layouts.attention >= Attention.FLASH1
     return np.asarray(np.where(flash, 0.0, scores * (case.device.element_bytes + np.where(eager, 8.0, 0.0))))
 
