@@ -233,6 +233,8 @@ class Framework:
         "(Megatron-LM's dispatcher allgather).", because="copies go from rank to rank in an all-to-all")
     fused_rotary: bool = yes(
         "Rotary positions turn queries, and keys, in one kernel each.", because="operation by operation")
+    odd_vocab: bool = yes("The vocabulary has as many rows as the model says, which may begin at odd places in memory.",
+        because="it is padded to a multiple of 128 on each tensor rank, Megatron-LM's default")
     masked_softmax: bool = yes("Fused softmax reads a mask and whole rows.",
         because="it knows the causal mask and reads the half that is kept, " + MEGATRON)
     eager_llama: bool = yes(

@@ -37,8 +37,8 @@ class Layer:
     def stream(self, size: float, kernels: float) -> float:
         return size / self.rate + kernels * self.start_s
 
-    def product(self, device: Any, rows: float, columns: float, depth: float) -> float:
-        return float(matmul_s(device, rows, columns, depth)[0])
+    def product(self, device: Any, rows: float, columns: float, depth: float, *sides: float) -> float:
+        return float(matmul_s(device, rows, columns, depth, aligned_share(device, self.e, *sides) if sides else 1.0)[0])
 
     # A layer's products: columns of attention's, the MLP's and the experts' weights, as one tensor rank has them.
 
@@ -127,6 +127,9 @@ class Layer:
         else:
             there, back, kernels = 2, 5, 1
         passes(part.norms * hidden, part.norms / 2 * kernels, there, back, 1.0)
+        both = heads * (m.num_heads + self.keys) * m.head_dim
+        if m.qk_norm:
+            passes(both, 2 * part.attention * kernels, there, back)
         passes(part.blocks * hidden, part.blocks / 2, 3, 2)
         if self.drops:
             passes(part.blocks * hidden, 0, 0.5, 2.5)
@@ -143,7 +146,6 @@ class Layer:
             passes(wide, 2 * mlps, 5, 8, again)
         if m.clamped:
             passes(wide, 3 * mlps, 8, 10, again)
-        both = heads * (m.num_heads + self.keys) * m.head_dim
         if m.rotary:
             one_key = part.attention * self.passed * m.qk_rope_head_dim
             turned = heads * m.num_heads * m.qk_rope_head_dim + one_key if self.latent else both
@@ -212,11 +214,12 @@ class Layer:
         elements = n * (self.vocab if f.gathered_logits else columns)
         embed = self.stream(n * h * e * (4 if self.drops else 2), 3)
         embed_back = kept * self.stream(n * h * (e * (3 if self.drops else 2) + 4), 3)
-        product = self.product(wide, n, columns, h)
+        row = ceil(m.vocab / x.tp) if f.odd_vocab else columns
+        product = self.product(wide, n, columns, h, h)
         if f.gathered_logits and x.tp > 1:
             product += self.stream(2 * elements * e, 1)
         head = product + self.stream(elements * f.entropy_forward_bytes, 6)
-        back = self.product(wide, n, h, columns) + kept * self.product(wide, columns, h, n)
+        back = self.product(wide, n, h, columns, h, row) + kept * self.product(wide, columns, h, n, h, row)
         back += self.stream(elements * f.entropy_backward_bytes, 3)
         if f.recomputed_head and x.recompute == Recompute.FULL:
             back += product

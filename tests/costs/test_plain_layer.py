@@ -40,7 +40,7 @@ def drawn_framework(rng):
     flags = ("fused_experts", "compiled_layers", "fused_rotary", "eager_llama", "sdpa_context", "gathered_context",
              "fp8_attention", "recompute_stops_early", "selective_operations", "gathered_logits", "recomputed_head",
              "fused_routing", "fp32_expert_outputs", "kept_expert_outputs", "single_adds",
-             "one_sharded_copy", "repeats_attention")  # fmt: skip
+             "one_sharded_copy", "repeats_attention", "odd_vocab", "masked_softmax")  # fmt: skip
     return replace(
         FRAMEWORK, **{name: bool(rng.random() < 0.4) for name in flags}, eager_norm_bytes=rng.choice([0.0, 8.0]),
         whole_repeats_zero=rng.choice([1.0, 3.0, 4.0]),

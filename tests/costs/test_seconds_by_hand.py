@@ -211,7 +211,9 @@ def test_rows_of_a_fused_softmax_wait_for_memory():
     # Rows of 16,384 keys are none of its: PyTorch's own softmax runs, operation by operation.
     unfused = layout(attention=Attention.UNFUSED)
     for of in (LAUNCHES, both):
-        past = [values(attention_s(case(of, replace(LLAMA, seq_len=16384), x, framework=masks))) for x in (fused, unfused)]
+        past = [
+            values(attention_s(case(of, replace(LLAMA, seq_len=16384), x, framework=masks))) for x in (fused, unfused)
+        ]
         assert past[0] == past[1]
 
 
@@ -258,6 +260,33 @@ def test_passes_over_memory():
     halves = [3840 + 7680 + 6144 + 2304, 5376 + 12288 + 6144 + 2304]
     assert values(pointwise_s(case(BYTES, LLAMA, sp))[:2]) == halves
     assert values(pointwise_s(case(BYTES, LLAMA, tp))[:2])[0] == 2 * 3840 + 7680 + 6144 + 2304
+
+
+def test_norms_of_queries_and_keys_are_passed_over():
+    """768 elements of queries and keys, a kernel for each; two tensor ranks share them."""
+    normed = replace(LLAMA, qk_norm=True)
+    for chosen, passes, kernels in (
+        (layout(), (2, 5), 1),
+        (layout(fused_norm=False), (18, 45), 7),
+        (layout(tp=2), (1, 2.5), 1),
+    ):
+        plain, more = (values(pointwise_s(case(BYTES, m, chosen))[:2]) for m in (LLAMA, normed))
+        assert [b - a for a, b in zip(plain, more, strict=True)] == [2 * 768 * n for n in passes]
+        plain, more = (values(pointwise_s(case(LAUNCHES, m, chosen))[:2]) for m in (LLAMA, normed))
+        assert [b - a for a, b in zip(plain, more, strict=True)] == [2 * kernels, 3 * kernels]
+
+
+def test_an_odd_vocabulary_slows_the_heads_gradients():
+    """250 logits of two bytes lie at multiples of 4. Forward both operands lie along 8 channels, 16 bytes."""
+    of = accelerator(flops=1.0, aligned_fraction={"bytes_16": 0.5, "bytes_4": 0.25, "bytes_2": 0.125})
+    one = 2 * 48 * 8 * 256
+    for odd, back in ((False, 0.5), (True, 0.25)):
+        chosen = replace(FRAMEWORK, odd_vocab=odd)
+        cost = embedding_head_cost(case(of, LLAMA, layout(), framework=chosen))
+        assert values([cost.head_forward_s, cost.head_backward_s]) == [one / 0.5, 2 * one / back]
+        # 250 rows on two ranks are 125 each, of an odd number of bytes' pairs.
+        cost = embedding_head_cost(case(of, LLAMA, layout(tp=2), framework=chosen))
+        assert values([cost.head_backward_s]) == [one / (0.125 if odd else 0.5)]
 
 
 # Bytes an element of queries on average over ranks, as `python benchmarks/oracle/sdpa_ring.py` prints them.

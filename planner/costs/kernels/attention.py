@@ -22,8 +22,9 @@ FLASH_BLOCK = 128  # rows of a flash attention block: the diagonal blocks are co
 # Bytes per score element that kernels move between the products, forward and backward, in 16 bits. Megatron-LM's fused
 # causal softmax reads the kept half of each row and writes the whole; its backward reads halves of two.
 FUSED_BYTES = (3.0, 4.0)
-# Of whole rows (`masked_softmax`); the mask, one for all heads, stays in the cache. It is made in every forward pass, of
-# a query and a key: difference in 32 bits 4, less and plus the window 16, two comparisons 10, four of a byte 7.
+# Of whole rows (`masked_softmax`); the mask, one for all heads, stays in the cache. Every forward pass makes it anew,
+# of a query and a key: difference in 32 bits 4, less and plus the window 16, two comparisons 10, logic 7
+# (Transformer Engine's get_full_mask).
 MASKED_BYTES, MASK_BYTES, MASK_KERNELS = (4.0, 6.0), 37.0, 9.0
 UNFUSED_BYTES = (29.0, 33.0)  # scale 4, mask 5, cast to fp32 6, softmax 8, cast back 6; backward 6, 12, 6, 5, 4
 DROPOUT_BYTES = (5.0, 5.0)
@@ -40,9 +41,9 @@ def score_elements(case: Case) -> Array:
 def row_loads_s(case: Case, scores: Any, operands: float, share: Any) -> Any:
     """Seconds in which a fused softmax that reads so many operands waits for memory, of so many scores; shape (n,).
 
-    share: of each row, what is read. 32 threads hold a row in registers, in fp32, and load four of its numbers each at a
-    time; the next load waits for the last, for a branch lies between (Transformer Engine's and Megatron-LM's
-    scaled_masked_softmax, compiled for sm_90 and sm_100: `elements + 32` registers within 24, no two loads in flight).
+    share: of each row, what is read. 32 threads hold a row in registers, in fp32, and load four of its numbers each at
+    a time; the next load waits for the last, for a branch lies between (Transformer Engine's scaled_masked_softmax,
+    compiled for sm_90 and sm_100: 47 to 53, 86 to 91, 163 to 168 and 255 registers forward for 1,024 to 8,192 keys).
     So the more registers a row takes, the fewer rows a compute unit has under way.
     """
     keys, units = np.asarray(case.model.seq_len), case.device.accelerator.num_compute_units
@@ -126,26 +127,28 @@ def attention_s(case: Case, *, fp8: bool = False) -> tuple[Array, Array]:
     flash_forward = flop_flash / (forward_rate * device.attention_rate) + device.latency_s
     flash_backward = 2.5 * flop_back / (backward_rate * device.attention_rate) + 3 * device.latency_s
 
-    dropout = has_dropout(model, case.layouts) * 1.0
-    wide = device.element_bytes / 2.0
+    forward = np.where(flash, flash_forward, in_memory_s(case, scores, flop, backward=False))
+    backward = np.where(flash, flash_backward, in_memory_s(case, scores, flop, backward=True))
+    return forward, backward
 
+
+def in_memory_s(case: Case, scores: Any, flop: Any, *, backward: bool) -> Array:
+    """Seconds of one pass of attention that moves so many scores through memory, of so many FLOP forward."""
+    device, model = case.device, case.model
+    pass_, products, kernels = (1, 4.0, 7.0) if backward else (0, 2.0, 4.0)
+    size = scores * device.element_bytes / 2.0
     fused, masked = fuses_softmax(model, case.layouts), case.framework.masked_softmax
-    fused_bytes, read = (MASKED_BYTES, 1.0) if masked else (FUSED_BYTES, 0.5)
-
-    def in_memory(pass_: int, products: float, kernels: float) -> Array:
-        softmax_s = scores * wide * np.where(fused, fused_bytes[pass_], UNFUSED_BYTES[pass_]) / device.memory_rate
-        softmax_s = np.maximum(softmax_s, fused * row_loads_s(case, scores, pass_ + 1.0, read))
-        if masked and not pass_:
+    softmax_s = size * np.where(fused, (MASKED_BYTES if masked else FUSED_BYTES)[pass_], UNFUSED_BYTES[pass_])
+    softmax_s = softmax_s / device.memory_rate
+    if np.any(fused):
+        softmax_s = np.maximum(softmax_s, fused * row_loads_s(case, scores, pass_ + 1.0, 1.0 if masked else 0.5))
+        if masked and not backward:
             pairs = scores / (case.layouts.micro_batch * model.num_heads / case.layouts.tp)
             softmax_s = softmax_s + fused * stream_s(device, pairs * MASK_BYTES, MASK_KERNELS)
-        dropout_s = scores * wide * dropout * DROPOUT_BYTES[pass_] / device.memory_rate
-        # Every product computes with d of a head and crosses the scores once: whichever takes longer.
-        rate = device.scores_share * device.attention_rate * aligned_share(device, device.element_bytes, *heads)
-        compute_s = flop / 2.0 / rate
-        product_s = products * np.maximum(compute_s, scores * wide * PRODUCT_BYTES / device.memory_rate)
-        launches = kernels + np.where(fused, 0.0, 4.0)
-        return np.asarray(product_s + softmax_s + dropout_s + launches * device.latency_s)
-
-    forward = np.where(flash, flash_forward, in_memory(0, 2.0, 4.0))
-    backward = np.where(flash, flash_backward, in_memory(1, 4.0, 7.0))
-    return forward, backward
+    dropped_s = size * has_dropout(model, case.layouts) * DROPOUT_BYTES[pass_] / device.memory_rate
+    # Every product computes with d of a head and crosses the scores once: whichever takes longer.
+    along = aligned_share(device, device.element_bytes, model.head_dim, model.value_channels)
+    compute_s = flop / 2.0 / (device.scores_share * device.attention_rate * along)
+    product_s = products * np.maximum(compute_s, size * PRODUCT_BYTES / device.memory_rate)
+    launches = kernels + np.where(fused, 0.0, 4.0)
+    return np.asarray(product_s + softmax_s + dropped_s + launches * device.latency_s)

@@ -7,7 +7,7 @@ import numpy as np
 from planner.base.arrays import Array, record
 from planner.costs.adapters import frozen
 from planner.costs.case import Case
-from planner.costs.kernels.device import matmul_s, stream_s
+from planner.costs.kernels.device import aligned_share, matmul_s, stream_s
 from planner.costs.shapes import has_dropout
 from planner.layouts import Recompute
 from planner.models import Transformer
@@ -45,15 +45,17 @@ def embedding_head_cost(case: Case) -> EmbeddingHeadCost:
     # The gradient is scattered into the whole table's gradient; a frozen one has none.
     moves = 1.0 - frozen(case)
     embed_back = moves * stream_s(device, hidden * (device.element_bytes * (2.0 + dropout) + 4.0), 3.0)
-    # The head is no layer: its product stays in 16 bits.
-    product = matmul_s(device.wide, tokens, columns, model.hidden)
+    # The head is no layer: its product stays in 16 bits. A row of logits is as long as the vocabulary.
+    row = np.ceil(np.asarray(model.vocab) / layouts.tp) if framework.odd_vocab else columns
+    along, both = (aligned_share(device, device.element_bytes, *s) for s in ((model.hidden,), (model.hidden, row)))
+    product = matmul_s(device.wide, tokens, columns, model.hidden, along)
     if framework.gathered_logits:
         # The ranks' parts, once gathered, are copied side by side.
         product = product + np.where(layouts.tp > 1, stream_s(device, 2.0 * logits * device.element_bytes), 0.0)
     head = product + stream_s(device, logits * framework.entropy_forward_bytes, 6.0)
     head_back = (
-        matmul_s(device.wide, tokens, model.hidden, columns)
-        + moves * matmul_s(device.wide, columns, model.hidden, tokens)
+        matmul_s(device.wide, tokens, model.hidden, columns, both)
+        + moves * matmul_s(device.wide, columns, model.hidden, tokens, both)
         + stream_s(device, logits * framework.entropy_backward_bytes, 3.0)
     )
     if framework.recomputed_head:

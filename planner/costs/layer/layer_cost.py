@@ -151,19 +151,15 @@ def pointwise_s(case: Case) -> tuple[Array, Array, Array]:
     turned = np.where(mla, heads * model.num_heads * model.qk_rope_head_dim + one_key, qk)
     inner = tokens * inner_width(model, case.busiest_copies) / layouts.tp
     of_experts = tokens * routed_width(model, case.busiest_copies) / layouts.tp
-    norm = np.where(layouts.fused_norm | ~np.asarray(model.rms_norm), 1.0, 0.0)
-    narrow = np.asarray(device.element_bytes < 4.0)
     gated = np.asarray(model.gated) * 1.0
-    pairs, normed, mlps = part.blocks / 2.0, part.norms / 2.0, part.dense + part.sparse
+    pairs, mlps = part.blocks / 2.0, part.dense + part.sparse
     # Of the inner elements, those of experts that a token is routed to.
     routed = of_experts / np.maximum(inner, 1.0)
-    eager = NORM_LLAMA if framework.eager_llama else NORM_EAGER
     if framework.fused_experts:
         inner, routed = inner - of_experts, np.zeros_like(routed)
-    terms = [
-        (part.norms * hidden * norm, normed, NORM_FUSED, 1.0),
-        (part.norms * hidden * (1 - norm) * narrow, normed, eager, 1.0),
-        (part.norms * hidden * (1 - norm) * ~narrow, normed, NORM_EAGER_FP32, 1.0),
+    terms = _norms(case, part.norms * hidden, part.norms / 2.0, 1.0)
+    terms += _norms(case, qk * np.asarray(model.qk_norm), 2.0 * part.attention, 0.0)  # of queries, and of keys
+    terms += [
         (part.blocks * hidden, pairs, RESIDUAL, 0.0),
         (part.blocks * hidden * has_dropout(model, layouts), pairs, DROPOUT, 0.0),
         (inner * (1 - gated), mlps, ACTIVATION, routed),
@@ -191,6 +187,15 @@ def pointwise_s(case: Case) -> tuple[Array, Array, Array]:
         forward, backward = forward + biases, backward + biases_back
     added, added_back = adapters_pass_s(case)
     return forward + added, backward + added_back, fine
+
+
+def _norms(case: Case, elements: Any, layers: Any, repeated: float) -> list[Any]:
+    """The passes of norms over so many elements, as `pointwise_s` counts passes."""
+    fused = np.where(case.layouts.fused_norm | ~np.asarray(case.model.rms_norm), 1.0, 0.0)
+    narrow = np.asarray(case.device.element_bytes < 4.0)
+    eager = NORM_LLAMA if case.framework.eager_llama else NORM_EAGER
+    shares = ((fused, NORM_FUSED), ((1 - fused) * narrow, eager), ((1 - fused) * ~narrow, NORM_EAGER_FP32))
+    return [(elements * share, layers, passes, repeated) for share, passes in shares]
 
 
 def _ring_copies(case: Case, queries: Array) -> list[Any]:
