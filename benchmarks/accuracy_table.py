@@ -36,7 +36,7 @@ BELIEVE = {
     ("blackwell", False): "within 10 %; torchtitan within 15 %; in bf16 two publications took 0.6 to "
     "0.85 times as long, on B200 of limited power 1.5 times",
     ("blackwell-ultra", False): "within 10 %, on AWS's 20 %; 8B in 4 bits took 0.8 times as long on four GPUs, "
-    "and twice as long with unfused attention of 8,192 tokens",
+    "1.4 times with unfused attention of 8,192 tokens",
     ("volta", False): "in a node within 15 %; over nodes within 30 %",
     ("ada", False): "L40S within 15 %; others take 1.1 to 1.3 times as long, "
     "a trainer of PyTorch's on A40, 70M, three times",
@@ -46,7 +46,7 @@ BELIEVE = {
         "blackwell-rtx",
         False,
     ): "RTX PRO 6000: within 10 % by one trainer's own kernels, three times as long by another's "
-    "page; GB10: 1.3 times as long with dropout",
+    "page; GB10: 1.2 times as long",
     ("cdna2", False): "two publications: within 10 %",
     ("cdna3", False): "torchtitan and Primus within 20 %; fp8 by software of 2024: 1.2 to 1.9 times as long",
     (
