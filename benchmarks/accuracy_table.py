@@ -34,7 +34,7 @@ BELIEVE = {
     "15 % on GH200; MaxText's 70B takes 8 to 20 % less; 20 % in fp8 outside NVIDIA's "
     "recipes; 28B on MareNostrum 5 1.2 times as long",
     ("blackwell", False): "within 10 %; torchtitan within 15 %; in bf16 two publications took 0.6 to "
-    "0.85 times as long, on B200 of limited power 1.5 times",
+    "0.85 times as long, on B200 of limited power 1.1 to 1.4",
     ("blackwell-ultra", False): "within 10 %, on AWS's 20 %; 8B in 4 bits took 0.8 times as long on four GPUs, "
     "1.4 times with unfused attention of 8,192 tokens",
     ("volta", False): "in a node within 15 %; over nodes within 30 %",
