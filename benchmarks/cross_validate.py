@@ -204,7 +204,7 @@ def first_line() -> list[str]:
 
 def _held_width(judged: HeldOut, share: float = 0.8) -> float:
     low, high = 0.0, 1.0
-    while high - low > 1e-3:
+    while high - low > 1e-5:
         middle = (low + high) / 2.0
         inside = coverage(all_errors(), judged, share=share, first=middle)
         low, high = (middle, high) if mean_of(judged.publication, inside) < share else (low, middle)
