@@ -196,6 +196,8 @@ class Framework:
     selective_operations: bool = yes(
         "Selective recomputation keeps the output of every second product, of attention, reduce-scatters and "
         "all-to-alls, and runs the rest of a layer again.", because="it repeats the attention core alone, " + MEGATRON)
+    kept_products: bool = yes("Of the operations that such recomputation keeps, products are some.", default=True,
+        because="each second product's output stays")
     repeats_attention: bool = yes("Such recomputation runs attention again, for its kernel is not among those kept.",
         because="attention's output stays")
     exchanges_again: bool = yes("Where it chooses by operation, tokens go to their experts and back again.",
@@ -312,8 +314,9 @@ class Framework:
         "that sequence parallelism gathered until the backward pass, rather than this rank's part of it.", default=0.0,
         because="it is gathered again, " + MEGATRON)
     gate_tensors: float = figure(
-        1, 4, "Of a gated MLP's gate, up, activated gate and product, how many stay until the backward pass: 4, or 3 "
-        "where a fused kernel activates again.", default=4.0, because="all stay without a fused kernel")
+        1, 5, "Of a gated MLP's gate, up, activated gate and product, how many stay until the backward pass: 4, or 3 "
+        "where a fused kernel activates again, or 5 where up is shifted.", default=4.0,
+        because="all stay without a fused kernel")
     eager_norm_bytes: float = figure(
         0, 16,
         "Bytes per element of its input that an eager RMSNorm keeps more than a fused one, which keeps the input.",

@@ -174,9 +174,9 @@ LoadCluster = Callable[[str], Cluster]
 LoadFramework = Callable[[str], Framework]
 # A framework's name, whether the run was launched as planned, whether all states are sharded, whether memory is stated,
 # and what is said of launches, of repeats, of whose loss ran, of when gradients are reduced, of tensor-parallel
-# collectives, and of whose memory it is.
+# collectives, of gated MLPs, and of whose memory it is.
 Said = str | None
-Software = tuple[str, bool, bool, bool, Said, Said, Said, Said, Said, Said]
+Software = tuple[str, bool, bool, bool, Said, Said, Said, Said, Said, Said, Said]
 
 
 def _as_run(framework_of: LoadFramework, software: Software) -> Framework:
@@ -184,12 +184,13 @@ def _as_run(framework_of: LoadFramework, software: Software) -> Framework:
 
     A run that was launched as planned has all that the profile has.
     """
-    name, planned, sharded, stated, launches, repeats, loss, reduction, tensor, whose = software
+    name, planned, sharded, stated, launches, repeats, loss, reduction, tensor, gate, whose = software
     own = framework_of(name)
     unstated = Unstated() if planned else own.unstated
     of_loss = framework_of(loss or unstated.loss or name)
     if (reduction or ("hidden" if sharded else unstated.reduction)) == "exposed":
         own = replace(own, overlap_grad_reduce=0.0, overlap_grad_reduce_pipelined=0.0, overlap_param_gather=0.0)
+    allocated = stated and (whose or unstated.memory) == "allocated"
     return replace(
         own,
         flex_dispatch=own.flex_dispatch and planned,  # else a run that dispatched so has a profile that says so
@@ -198,7 +199,9 @@ def _as_run(framework_of: LoadFramework, software: Software) -> Framework:
         entropy_forward_bytes=of_loss.entropy_forward_bytes,
         entropy_backward_bytes=of_loss.entropy_backward_bytes,
         overlap_tensor=0.0 if (tensor or unstated.tensor) == "exposed" else own.overlap_tensor,
-        freed_in_turn=own.freed_in_turn or (stated and (whose or unstated.memory) == "allocated"),
+        gate_tensors=5.0 if gate == "shifted" else own.gate_tensors,
+        freed_in_turn=own.freed_in_turn or allocated,
+        fragmentation=0.0 if allocated else own.fragmentation,
     )
 
 
@@ -221,7 +224,7 @@ def predict(
             where = cluster_name(run)
             cluster = cluster_by(where)
             name = framework_name(run, cluster)
-            tables = ("launches", "repeats", "loss", "reduction", "tensor", "memory")
+            tables = ("launches", "repeats", "loss", "reduction", "tensor", "gate", "memory")
             known = (bool(run["as_planned"]), run["zero"] == 3, bool(run["peak_memory_gib"]))
             software: Software = (name, *known, *(said(run, table) for table in tables))
             framework = framework_by(software)

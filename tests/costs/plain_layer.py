@@ -143,7 +143,7 @@ class Layer:
         elif f.compiled_layers:
             passes(wide, mlps, 3, 6, again)
         else:
-            passes(wide, 2 * mlps, 5, 8, again)
+            passes(wide, (3 if f.gate_tensors > 4 else 2) * mlps, 7 if f.gate_tensors > 4 else 5, 8, again)
         if m.clamped:
             passes(wide, 3 * mlps, 8, 10, again)
         if m.rotary:

@@ -85,7 +85,9 @@ class Remembered:
             kept += f.cached_keys_values * self.both() + (before if f.holds_router_loss else 0.0)
         copies = copies or self.together
         width = self.part.dense * m.ffn + self.part.sparse * (copies + m.num_shared_experts) * m.moe_ffn
-        less = (4 - f.gate_tensors) * m.gated * self.tokens / self.x.tp * width * self.e
+        weighed = f.gate_tensors >= 4 and not f.kept_expert_outputs
+        width = (4 - f.gate_tensors) * width - weighed * self.part.sparse * copies * m.moe_ffn
+        less = m.gated * self.tokens / self.x.tp * width * self.e
         return (kept, again - less / self.x.sequence_slices) if whole else (kept - less, again)
 
     def both(self) -> float:

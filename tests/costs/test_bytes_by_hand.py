@@ -597,4 +597,10 @@ def test_gate_that_is_made_again():
     assert less("layer", tp=2) == 48 * 32 * 2 / 2
     assert less("layer", model=MOE) == 48 * 2 * (0.5 * 32 + 0.5 * (2 + 1) * 16)
     assert less("layer", model=GPT) == less("working") == 0.0
+    shifted = replace(FRAMEWORK, gate_tensors=5.0, kept_expert_outputs=False)
+
+    def kept(framework):
+        return activations(case(device(BYTES, layout()), LLAMA, layout(), framework=framework)).layer
+
+    assert float((kept(shifted) - kept(FRAMEWORK))[0]) == 48 * 32 * 2
     assert (less("layer", recompute=Recompute.FULL), less("working", recompute=Recompute.FULL)) == (0.0, 48 * 32 * 2)

@@ -119,6 +119,14 @@ def test_tokens_go_to_their_experts_again_where_exchanges_are_not_kept():
     assert one(twice.expert_backward_s) == one(once.expert_backward_s) + one(once.expert_forward_s)
 
 
+def test_products_of_parts_that_are_compiled_apart_run_again():
+    """Attention's output and the layer's input stay, 8 numbers each of a token in 16 bits; all products run again."""
+    apart = of(LLAMA, replace(OPERATIONS, kept_products=False))
+    assert one(kept_operation_bytes(apart)) == TOKENS * E * (8 + 8)
+    faster = of(LLAMA, replace(OPERATIONS, kept_products=False), FLOP)
+    assert one(layer_cost(faster).recompute_s) == pytest.approx(2 * TOKENS * (24 * 8 + 64 + 2 * 256 + 256))
+
+
 def test_gathered_keys_and_values_stay_and_go_back_once():
     """Two context ranks: keys and values of twice the tokens, 16 elements a token more; gradients alone backward."""
     gathered = replace(FRAMEWORK, gathered_context=True)

@@ -45,7 +45,7 @@ def drawn_framework(rng):
         FRAMEWORK, **{name: bool(rng.random() < 0.4) for name in flags}, eager_norm_bytes=rng.choice([0.0, 8.0]),
         whole_repeats_zero=rng.choice([1.0, 3.0, 4.0]),
         accumulate_bytes=rng.choice([0.0, 6.0]), bf16_accumulate_bytes=10.0, apart_update_bytes=rng.choice([0.0, 52.0]),
-        gradient_bytes=rng.choice([2.0, 6.0]), gate_tensors=rng.choice([3.0, 4.0]),
+        gradient_bytes=rng.choice([2.0, 6.0]), gate_tensors=rng.choice([3.0, 4.0, 5.0]),
         host_step_s=0.2, host_gradients_zero=rng.choice([2.0, 4.0]), host_fp32_gradients_zero=rng.choice([3.0, 4.0]),
     )  # fmt: skip
 

@@ -25,13 +25,14 @@ def drawn_framework(rng):
     """Every figure that a rank's memory reads, on or off."""
     flags = ("gathered_logits", "freed_in_turn", "one_sharded_copy", "spare_gradients", "param_remainders",
              "selective_operations", "stage_buffers", "reduces_by_policy", "defers_scatter",
-             "zero2_by_layer", "keeps_gathered", "holds_router_loss")  # fmt: skip
+             "zero2_by_layer", "keeps_gathered", "holds_router_loss", "kept_products",
+             "kept_expert_outputs")  # fmt: skip
     some = {
         "gradient_bytes": 6.0, "bf16_gradient_bytes": 2.0, "grad_reduce_bytes": 4.0, "bf16_grad_reduce_bytes": 2.0,
         "bf16_scattered_bytes": 2.0,
         "kept_pass_gradient_bytes": 2.0, "host_gradients_zero": 1.0, "host_fp32_gradients_zero": 2.0,
         "update_parameters": 200.0,
-        "bucket_bytes": 1.5, "update_bytes": 0.5, "gathered_inputs": 0.75, "gate_tensors": 2.5, "logit_copies": 1.5,
+        "bucket_bytes": 1.5, "update_bytes": 0.5, "gathered_inputs": 0.75, "logit_copies": 1.5,
         "split_logit_copies": 3.0, "pipelined_logit_copies": 2.0, "scatter_bytes": 6.0,
         "logit_chunks": 4.0, "fp8_parameter_bytes": 1.0, "fp8_copy_bytes": 1.0,
         "live_parameters": 900.0, "reduce_bucket_parameters": 400.0, "reduce_buffers": 2.0, "pass_gradient_bytes": 8.0,
@@ -39,6 +40,7 @@ def drawn_framework(rng):
         "overlap_experts": 0.5, "cached_keys_values": 2.0, "sharded_fp8_copy_bytes": 1.5,
     }  # fmt: skip
     chosen = {name: value for name, value in some.items() if rng.random() < 0.5}
+    chosen["gate_tensors"] = rng.choice([2.5, 4.0, 5.0])
     return replace(FRAMEWORK, **{name: bool(rng.random() < 0.4) for name in flags}, **chosen)
 
 

@@ -251,8 +251,8 @@ def by_source(predicted):
         ("te-amd-h100", 0.234, 0.33),
         ("te-amd-h200", 0.1, 0.162),
         ("te-amd-mi300x", 0.248, 0.459),  # fp8 of 2024
-        ("torchtitan-16b-h100-experts", 0.05, 0.05),
-        ("torchtitan-16b-b200-experts", 0.094, 0.164),
+        ("torchtitan-16b-h100-experts", 0.067, 0.067),  # 0.05 with a loss that was not compiled
+        ("torchtitan-16b-b200-experts", 0.099, 0.164),
         # Of 2026-11-28, as they were predicted blind.
         ("together-b200", 0.499, 0.695),  # bf16: faster than the rate of one B200's products allows
         ("together-b200-fp8", 0.093, 0.224),
@@ -266,7 +266,7 @@ def by_source(predicted):
         ("juwels-megatron", 0.14, 0.161),
         ("caraml-gh200", 0.44, 0.44),
         ("marinfold-h100-nemo", 0.3, 0.305),
-        ("marinfold-h100-levanter", 0.567, 0.567),
+        ("marinfold-h100-levanter", 0.115, 0.115),  # 0.567 as if its attention were one kernel
         ("geodesic-gh200-hybrid", 0.086, 0.185),
         ("mixtral-issue-h100-experts", 0.104, 0.104),  # 0.002 when it was thought to recompute
         ("megatron-fsdp-gb200-experts", 0.223, 0.302),
@@ -331,7 +331,7 @@ def by_source(predicted):
         ("eight-3b-h100-experts", 0.502, 0.804),
         ("mbridge-notes-h100-experts", 0.042, 0.042),
         # Nine publications of 2026-11-29; first errors beside them where they are others.
-        ("pedia-gb300-experts", 0.092, 0.15),
+        ("pedia-gb300-experts", 0.091, 0.15),
         ("pedia-gb200-experts", 0.14, 0.281),
         ("pedia-gb200", 0.039, 0.053),  # 0.096
         ("halo-b300-experts", 0.162, 0.253),
@@ -346,9 +346,9 @@ def by_source(predicted):
         ("rigl-h100", 0.146, 0.215),  # 0.233
         ("gemm-mi355x-experts", 0.39, 0.39),
         # Fourteen publications of 2026-11-30; first errors beside them where they are others.
-        ("nebius-h100", 0.084, 0.174),  # 0.123
-        ("nebius-h100-fp8", 0.111, 0.111),
-        ("nebius-h100-experts", 0.317, 0.563),
+        ("nebius-h100", 0.079, 0.17),  # 0.123
+        ("nebius-h100-fp8", 0.113, 0.113),
+        ("nebius-h100-experts", 0.315, 0.557),
         ("gipfel-gh200", 0.075, 0.18),
         ("gipfel-gh200-fp8", 0.059, 0.059),
         ("gipfel-gh200-experts", 0.038, 0.038),
@@ -358,10 +358,10 @@ def by_source(predicted):
         ("four-gb300", 0.265, 0.277),  # 0.0851
         ("four-gb300-experts", 0.233, 0.355),
         ("four-gb300-fp8-experts", 0.145, 0.175),
-        ("h200-titan-experts", 0.255, 0.721),  # 0.459
+        ("h200-titan-experts", 0.252, 0.721),  # 0.459
         ("folding-h100-experts", 0.17, 0.731),  # 0.214
         ("folding-h100-fp8-experts", 0.102, 0.112),  # 0.0628
-        ("axlearn-h100", 0.244, 0.418),
+        ("axlearn-h100", 0.128, 0.274),  # 0.244 with flash attention, which its runs of spring 2024 had not
         ("axlearn-h100-fsdp", 0.038, 0.066),
         ("axlearn-h100-maxtext", 0.19, 0.359),
         ("b200-maxtext-experts", 0.205, 0.351),  # 0.378
@@ -455,8 +455,8 @@ def test_memory_of_pipelines_of_many_schedules(by_source):
         ("ml-engineering-deepspeed", 2, 0.011),  # 0.019 without ZeRO 2's buffers
         ("torchtitan-gb200-nvfp4", 2, 0.06),  # 45 % as found: no product's output is kept
         ("halo-b300", 3, 0.005),  # 0.054 as what the allocator held, 0.135 before its loss was stated
-        ("spark-gb10", 8, 0.015),  # 0.069 as what the allocator held
-        ("spark-gb10-fp8", 8, 0.011),
+        ("spark-gb10", 8, 0.039),  # too little by the masks of its dropout; 0.069 as what the allocator held
+        ("spark-gb10-fp8", 8, 0.041),
         ("colossalai-h200", 1, 0.039),  # 0.299
         ("kempner-h200-175b", 1, 0.008),  # 0.206
         ("kempner-h200", 17, 0.032),  # 0.071 with the embedding in shards
@@ -468,6 +468,11 @@ def test_memory_of_pipelines_of_many_schedules(by_source):
         ("flagperf-experts", 3, 0.159),  # 0.239
         ("halo-b300-experts", 15, 0.09),  # 0.288
         ("torchao-h100", 4, 0.02),  # 0.123
+        ("nebius-h100", 16, 0.027),  # 0.076 with a fused gate
+        ("nebius-h100-fp8", 1, 0.001),
+        ("torchtitan-16b-h100-experts", 1, 0.009),  # 0.18 with a loss that was not compiled
+        ("h200-titan-experts", 5, 0.084),  # 0.18 with products' outputs
+        ("pedia-gb300-experts", 19, 0.195),  # 0.26
         ("prime-b300-experts", 2, 0.041),
         ("otel-mi355x", 2, 0.05),
     ):

@@ -30,7 +30,7 @@ def kept_shares(case: Case) -> list[Any]:
     that is dropped.
     """
     products = common_products(case)
-    if np.any(case.model.num_ssm_layers):
+    if np.any(case.model.num_ssm_layers) or not case.framework.kept_products:
         return [0.0] * len(products)
     queries = is_latent(case.model) & (np.asarray(case.model.q_lora_rank) > 0)
     attention: list[Any] = [1.0, 1.0, queries, queries, ~queries, ~queries]

@@ -111,6 +111,7 @@ RESIDUAL = (3.0, 2.0, 1.0)  # r x, r residual, w sum | gradient passed on and su
 DROPOUT = (0.5, 2.5, 0.0)  # fused with the residual: the mask | r dy, r mask, w dx
 ACTIVATION = (2.0, 3.0, 1.0)  # two-matrix MLP, per inner element: r x, w y | r x, r dy, w dx
 GATE = (5.0, 8.0, 2.0)  # gated MLP: silu then product, per inner element
+GATE_SHIFTED = (7.0, 8.0, 3.0)  # and a constant added to the other half
 GATE_FUSED = (3.0, 6.0, 1.0)  # r gate and up, w product | r both, r dy, w gradients of both and the product again
 # Both halves clamped r w and joined r w | clamps r dy, r x, w dx and joined r w, of both (Megatron-Core's
 # fused_bias_geglu.py clamps before its fused kernel).
@@ -130,6 +131,13 @@ def rotary_passes(framework: Framework) -> tuple[float, float, float]:
     if framework.fused_rotary:
         return ROTARY_FUSED
     return ROTARY_LLAMA if framework.eager_llama else ROTARY
+
+
+def gate_passes(framework: Framework) -> tuple[float, float, float]:
+    """The passes of a gated MLP's activation and product, likewise."""
+    if framework.compiled_layers:
+        return GATE_FUSED
+    return GATE_SHIFTED if framework.gate_tensors > 4 else GATE
 
 
 def pointwise_s(case: Case) -> tuple[Array, Array, Array]:
@@ -163,7 +171,7 @@ def pointwise_s(case: Case) -> tuple[Array, Array, Array]:
         (part.blocks * hidden, pairs, RESIDUAL, 0.0),
         (part.blocks * hidden * has_dropout(model, layouts), pairs, DROPOUT, 0.0),
         (inner * (1 - gated), mlps, ACTIVATION, routed),
-        (inner * gated, mlps, GATE_FUSED if framework.compiled_layers else GATE, routed),
+        (inner * gated, mlps, gate_passes(framework), routed),
         (inner * np.asarray(model.clamped), mlps, CLAMP, routed),
         (turned * np.asarray(model.rotary), part.attention, rotary_passes(framework), mla),
         (qk + heads * kv_heads * v_dim, part.attention, LAYOUT_COPY, mla),

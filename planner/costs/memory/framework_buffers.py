@@ -10,7 +10,7 @@ from planner.costs.case import Case
 from planner.costs.layer.matmul_shapes import common_products, expert_products
 from planner.costs.memory.bytes_per_parameter import kept_pass_bytes
 from planner.costs.memory.whole_layers import share_of_larger
-from planner.costs.shapes import inner_width
+from planner.costs.shapes import inner_width, routed_width
 
 
 def gathered_inputs_bytes(case: Case) -> Array:
@@ -21,15 +21,15 @@ def gathered_inputs_bytes(case: Case) -> Array:
 
 
 def fused_gate_bytes(case: Case) -> Array:
-    """Bytes that a layer's gated MLP does not keep, where a fused kernel makes some of its inner tensors again."""
-    tensors = np.where(case.model.gated, 4.0 - case.framework.gate_tensors, 0.0)
-    return np.asarray(
-        tensors
-        * case.local_tokens
-        / case.layouts.tp
-        * inner_width(case.model, case.busiest_copies)
-        * case.device.element_bytes
-    )
+    """Bytes that a layer's gated MLP does not keep, where a fused kernel makes some of its inner tensors again.
+
+    Below 0 where operations of their own keep more: experts' product is weighed by another one, and stays beside it.
+    """
+    model, framework = case.model, case.framework
+    weighed = 1.0 * (framework.gate_tensors >= 4 and not framework.kept_expert_outputs)
+    width = (4.0 - framework.gate_tensors) * inner_width(model, case.busiest_copies)
+    width = np.where(model.gated, width - weighed * routed_width(model, case.busiest_copies), 0.0)
+    return np.asarray(case.local_tokens / case.layouts.tp * width * case.device.element_bytes)
 
 
 def gather_copy_bytes(case: Case, params: Array, last: Any) -> Array:

@@ -116,7 +116,7 @@ def kept_bytes_of_layer(case: Case) -> tuple[Array, Array]:
         kept = kept + np.where(whole, held, 0.0)
     if case.framework.gathered_inputs > 0:
         kept = kept + np.where(full | frozen(case), 0.0, gathered_inputs_bytes(case))
-    if case.framework.gate_tensors < 4:
+    if case.framework.gate_tensors != 4 or not case.framework.kept_expert_outputs:
         less = fused_gate_bytes(case)
         kept, again = kept - np.where(full, 0.0, less), again - np.where(full, less / case.layouts.sequence_slices, 0.0)
     return kept, again
