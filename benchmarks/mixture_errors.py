@@ -1,18 +1,22 @@
 """Where predictions of unseen mixtures err, and how far publications that state the same differ.
 
-    python benchmarks/mixture_errors.py
+    python benchmarks/mixture_errors.py [--pairs]
 
 The first table looks for a part of the step that is counted too short everywhere: by group of runs, the error by set,
 its bias, and of all parts of the closed form's step the one whose multiple, added to the prediction, helps most where
 it was fitted without the run's publication (least squares of the relative error, sets alike). None of these multiples
-is in any profile. The second table compares runs of different publications, or sets, that state the same model,
-cluster, precision and layout: the ratio of their tokens per second, the least mean error that one prediction for all
-of them could have, and that of planner's. Then how many of them that least error leaves over the bar of a single set,
-12 % for dense models and 15 % for mixtures, and how many planner does.
+is in any profile. The second table has pairs of runs of one publication that differ in one choice, whatever their
+virtual stages and batch: how far the predicted ratio of their seconds per token is off, on average of the publications'
+means and of all pairs without sign. The level of a publication's software cancels there. --pairs prints each pair. The
+third compares runs of different publications, or sets, that state the same model, cluster, precision and layout: the
+ratio of their tokens per second, the least mean error that one prediction for all of them could have, and that of
+planner's. Then how many of them that least error leaves over the bar of a single set, 12 % for dense models and 15 %
+for mixtures, and how many planner does.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from dataclasses import dataclass, fields
 from itertools import combinations, product
@@ -32,6 +36,10 @@ PARTS = tuple(f.name for f in fields(StepTime))
 SIZES = ("num_layers", "hidden", "ffn", "num_heads", "num_experts", "top_k", "num_mtp_layers", "vocab", "seq_len")
 BARS = {"dense": 0.12, "mixtures": 0.15}
 LAYOUT = ("tp", "pp", "cp", "ep", "micro_batch", "virtual_stages")
+CHOICES = (
+    "n_gpus", "tp", "pp", "cp", "ep", "etp", "zero", "micro_batch", "precision", "recompute", "attention", "framework",
+    "cuda_graphs", "cluster",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -110,6 +118,35 @@ def parts_table(runs: Runs, kept: list[MeasuredRun], models: Models) -> None:
         print(line)
 
 
+def choices_table(runs: Runs, kept: list[MeasuredRun], models: Models, every: bool) -> None:
+    stated = []
+    for run in kept:
+        model = models.models[models.of(run)]
+        sizes = tuple(float(getattr(model, size)) for size in SIZES if size != "seq_len")
+        stated.append({name: run[name] for name in CHOICES} | {"model": sizes, "seq_len": model.seq_len})
+    tokens = np.array(
+        [run["global_batch"] * at["seq_len"] / run["n_gpus"] for run, at in zip(kept, stated, strict=True)]
+    )
+    predicted, measured = (np.log(seconds / tokens) for seconds in (runs.predicted_s, runs.measured_s))
+    off: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for i, j in combinations(range(len(kept)), 2):
+        differ = [name for name in stated[i] if stated[i][name] != stated[j][name]]
+        if len(differ) == 1 and runs.publication[i] == runs.publication[j]:
+            (name,) = differ
+            a, b = sorted((i, j), key=lambda row: (str(type(stated[row][name])), stated[row][name]))
+            ratios = [x[b] - x[a] for x in (measured, predicted)]
+            off[name][runs.publication[i]].append(ratios[1] - ratios[0])
+            if every:
+                between = "" if name == "model" else f"{stated[a][name]} -> {stated[b][name]}"
+                names = f"{kept[a]['source']} {kept[a]['run']} | {kept[b]['run']}"
+                print(f"{name:12s} {between:24s} {np.exp(ratios[0]):6.3f} {np.exp(ratios[1]):6.3f}  {names}")
+    print(f"\n{'differ in':14s} {'publications':>12s} {'pairs':>6s} {'mean %':>7s} {'off by %':>9s}")
+    for name, by in off.items():
+        mean, every_one = np.mean([np.mean(x) for x in by.values()]), np.concatenate(list(by.values()))
+        off_by = 100 * np.abs(every_one).mean()
+        print(f"{name:14s} {len(by):12d} {len(every_one):6d} {100 * mean:7.1f} {off_by:9.1f}")
+
+
 def routes_itself(run: MeasuredRun, models: Models) -> bool:
     """Whether a run's routers are taken to be left to themselves."""
     framework = load_framework(framework_name(run, load_cluster(cluster_name(run))))
@@ -169,7 +206,9 @@ def has_experts(run: MeasuredRun, models: Models) -> bool:
 def main() -> None:
     models = Models()
     unseen = [run for path in unseen_files() for run in read_runs(path)]
-    parts_table(*with_parts([run for run in unseen if has_experts(run, models)]), models)
+    runs, kept = with_parts([run for run in unseen if has_experts(run, models)])
+    parts_table(runs, kept, models)
+    choices_table(runs, kept, models, "--pairs" in sys.argv[1:])
     between_table(models)
 
 

@@ -8,7 +8,7 @@ import pytest
 from planner.costs.layer.expert_routing import ADDS_PER_UNIT_S, Routing, permute_s, routed_s
 from planner.costs.layer.layer_cost import pointwise_s
 from planner.hardware import load_framework
-from planner.layouts import Precision
+from planner.layouts import Dispatcher, Precision
 from tests.costs.toy import BYTES, FRAMEWORK, LAUNCHES, LLAMA, MOE, case, device, layout
 
 ROUTED = replace(MOE, num_shared_experts=0, num_dense_layers=0)  # every layer has four experts, two a token
@@ -76,6 +76,12 @@ def test_rows_are_padded_for_fp8_unless_the_dispatch_did():
         for of, more in ((BYTES, 2 * ELEMENTS * 2 * passes), (LAUNCHES, kernels)):
             pairs = zip(once(of, narrow, how), once(of, wide, how), strict=True)
             assert [a - b for a, b in pairs] == [more, more]
+
+
+def test_deepep_leaves_rows_to_be_padded_by_the_experts():
+    wide, narrow = (layout(precision=p, dispatcher=Dispatcher.DEEPEP) for p in (Precision.BF16, Precision.FP8))
+    pairs = zip(once(BYTES, narrow, Routing.NODES), once(BYTES, wide, Routing.NODES), strict=True)
+    assert [a - b for a, b in pairs] == [2 * ELEMENTS * 2 * 4] * 2
 
 
 def test_kernels_of_a_layer_with_experts():

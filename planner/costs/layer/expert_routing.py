@@ -90,7 +90,7 @@ BACKWARD = {
 
 
 # Transformer Engine's fp8 products take rows in multiples of 16 to 128: what arrived is padded, r w, and cut again,
-# r w, in either direction (Megatron-Core, experts.py: quantization_padding); a dispatch of its own pads as it copies.
+# r w, in either direction (Megatron-Core, experts.py: quantization_padding). HybridEP pads as it copies, DeepEP does not.
 PADDED, PADDINGS = 4.0, 3.0
 ADDED = 3.0  # passes of a kernel that adds whole rows: r r w
 
@@ -124,7 +124,8 @@ def permute_s(case: Case, how: Routing) -> tuple[Array, Array]:
     at_experts = tokens * case.busiest_copies / case.pickers * cut
     several = case.local_experts > 1
     added = float(case.framework.single_adds)
-    padded = np.where((device.matrix_bytes < device.element_bytes) & (how != Routing.NODES), 1.0, 0.0)
+    pads = (how != Routing.NODES) | (dispatchers(case) == Dispatcher.DEEPEP)
+    padded = np.where((device.matrix_bytes < device.element_bytes) & pads, 1.0, 0.0)
 
     def seconds(of: PassTraffic, more_adds: float = 0.0) -> Array:
         there = (of.sorted * several + of.arrived + PADDED * padded) * at_experts
