@@ -74,6 +74,11 @@ GB200_WINDOW = Kernel(
     "gb200", Attention.FLASH3, (128, 128), 64, 2, 128,
     {2048: (0.109, 0.233), 4096: (0.211, 0.459), 8192: (0.416, 0.900), 16384: (0.824, 1.811), 32768: (1.642, 3.647)},
 )  # fmt: skip
+GB300 = Kernel(
+    "gb300", Attention.FLASH3, (64, 8), 128, 2, 0,
+    {2048: (0.100, 0.356), 4096: (0.323, 1.101), 8192: (1.185, 3.832), 16384: (4.593, 14.593),
+     32768: (18.014, 59.024)},
+)  # fmt: skip
 WIDER_WINDOWS = {
     "h200": {4096: (0.358, 1.042), 8192: (0.738, 2.149), 16384: (1.499, 4.392), 32768: (3.021, 9.045)},
     "gb200": {4096: (0.209, 0.487), 8192: (0.423, 0.998), 16384: (0.853, 2.024), 32768: (1.711, 4.099)},
@@ -111,6 +116,14 @@ def test_grouped_heads_on_a100_within_6_percent():
 def test_cudnn_on_h200_within_11_percent():
     """All too slow: an H200 clocks higher than the H100 whose rates the profile has, and the library is newer."""
     assert np.abs(off_by(H200)).max() < 0.115
+
+
+def test_cudnn_on_gb300_takes_within_14_percent_either_pass():
+    """The profile's shares are the least squares of these and of DeepSeek-V3's and Kimi K2's heads."""
+    predicted = np.array([passes_ms(GB300, tokens) for tokens in GB300.measured])
+    off = np.log(predicted / np.array(list(GB300.measured.values())))
+    assert np.abs(off).max() < 0.14
+    assert np.abs(off[:, 0]).max() < 0.06
 
 
 @pytest.mark.parametrize("kernel", [A100_WINDOW, GB200_WINDOW], ids=["a100", "gb200"])
