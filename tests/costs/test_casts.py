@@ -7,8 +7,8 @@ import pytest
 
 from planner.costs.layer.fp8_casts import casts_s
 from planner.costs.layer.layer_cost import pointwise_s
-from planner.layouts import Precision
-from tests.costs.toy import BYTES, FRAMEWORK, GPT, HYBRID, LAUNCHES, LLAMA, MLA, MOE, case, layout
+from planner.layouts import Dispatcher, Precision
+from tests.costs.toy import BYTES, GPT, HYBRID, LAUNCHES, LLAMA, MLA, MOE, case, layout
 
 
 def cast(model, of=BYTES, in_epilogue=False, precision=Precision.FP8, **choices):
@@ -84,12 +84,12 @@ def test_latents_and_state_spaces():
 @pytest.mark.parametrize("model", [GPT, LLAMA, MOE, MLA], ids=lambda m: m.family)
 def test_a_layer_in_fp8_costs_its_casts_more(model):
     """And experts' rows padded, unless the dispatch pads them (test_permute.py)."""
-    padded = replace(FRAMEWORK, node_dispatch=True)
+    hybrid = {"dispatcher": Dispatcher.HYBRIDEP}
     for choices in ({}, {"tp": 2, "sequence_parallel": True}):
-        fp8, bf16 = layout(precision=Precision.FP8, **choices), layout(**choices)
+        fp8, bf16 = layout(precision=Precision.FP8, **choices, **hybrid), layout(**choices, **hybrid)
         more = [
             float(np.ravel(a - b)[0])
-            for a, b in zip(*(pointwise_s(case(BYTES, model, x, framework=padded)) for x in (fp8, bf16)), strict=True)
+            for a, b in zip(*(pointwise_s(case(BYTES, model, x)) for x in (fp8, bf16)), strict=True)
         ]
         assert more == [*cast(model, **choices), 0.0]
     sliced = replace(model, seq_len=model.seq_len // 2)

@@ -90,7 +90,7 @@ BACKWARD = {
 
 
 # Transformer Engine's fp8 products take rows in multiples of 16 to 128: what arrived is padded, r w, and cut again,
-# r w, in either direction (Megatron-Core, experts.py: quantization_padding). HybridEP pads as it copies, DeepEP does not.
+# r w, in either direction (Megatron-Core, experts.py: quantization_padding). HybridEP pads as it copies, DeepEP not.
 PADDED, PADDINGS = 4.0, 3.0
 ADDED = 3.0  # passes of a kernel that adds whole rows: r r w
 
