@@ -64,7 +64,10 @@ BELIEVE = {
     ): "with Megatron within 25 %; on AWS 1.4 to 1.9 times as long; where a trainer pads experts 2.4 to 3.9; "
     "on real data up to 2.1",
     ("blackwell", True): "within 20 %",
-    ("blackwell-ultra", True): "within 20 %; on AWS expect 1.2 to 1.7 times as long, with Halo's groups of eight 1.25",
+    (
+        "blackwell-ultra",
+        True,
+    ): "within 20 %; on AWS expect 1.1 to 1.2 times as long, with DeepEP up to 1.6, with Halo's groups of eight 1.25",
 }
 """What the errors mean for somebody who plans a run; docs/accuracy-findings.md says why."""
 
