@@ -17,9 +17,12 @@ import io
 import subprocess
 import sys
 import tempfile
-from collections import defaultdict
 from pathlib import Path
-from statistics import mean
+
+import numpy as np
+from cross_validate import mean_of
+
+from planner.validation.errors import columns_in, errors_in, text_of
 
 ROOT = Path(__file__).resolve().parents[1]
 OF_COMMIT = """
@@ -66,32 +69,19 @@ def first_predictions(commit: str) -> str:
             git("worktree", "remove", "--force", folder)
 
 
-Errors = dict[tuple[str, str], dict[str, list[float]]]
-
-
-def errors_in(path: Path, batches: dict[str, str] | None = None) -> Errors:
-    """The errors of a table's runs by commit and kind, then by set.
-
-    batches: the commit of each set, where no column has it. A set that came in two commits counts in the last.
-    """
-    found: Errors = defaultdict(lambda: defaultdict(list))
-    for row in csv.DictReader(io.StringIO(path.read_text())):
-        batch = row["commit"] if batches is None else batches.get(row["source"], "")
-        error = float(row["held_out_step_time_s"]) / float(row["measured_step_time_s"]) - 1.0
-        found[batch, "mixtures" if row["kind"] == "experts" else "dense"][row["source"]].append(abs(error))
-    return found
-
-
 def print_batches() -> None:
-    """Each batch's sets, alike: their mean error as first predicted, and today."""
-    table = Path(__file__).with_name("first_predictions.csv")
-    first = errors_in(table)
-    batches = {source: commit for (commit, _), sets in first.items() for source in sets}
-    today = errors_in(ROOT / "planner/validation/unseen.csv", batches)
+    """Each commit's sets, alike: their mean error as first predicted, and today. One of two commits is of the last."""
+    columns = columns_in(Path(__file__).with_name("first_predictions.csv").read_text())
+    first, today = errors_in(columns), errors_in(columns_in(text_of("unseen.csv")))
+    last = dict(zip(columns["source"], columns["commit"], strict=True))
+    commits, now = np.array(columns["commit"]), np.array([last.get(str(source), "") for source in today.source])
     print(f"{'commit':9s} {'kind':9s} {'sets':>5s} {'first %':>8s} {'today %':>8s}")
-    for (commit, kind), sets in first.items():
-        means = [100.0 * mean(map(mean, errors.values())) for errors in (sets, today[commit, kind]) if errors]
-        print(f"{commit:9s} {kind:9s} {len(sets):5d} " + " ".join(f"{value:8.1f}" for value in means))
+    for commit, experts in dict.fromkeys(zip(columns["commit"], first.experts.tolist(), strict=True)):
+        then = first.where((commits == commit) & (first.experts == experts))
+        both = (then, today.where((now == commit) & (today.experts == experts)))
+        means = [100.0 * mean_of(of.source, np.abs(np.expm1(-of.error))) for of in both if len(of.error)]
+        kind = "mixtures" if experts else "dense"
+        print(f"{commit:9s} {kind:9s} {len(set(then.source)):5d} " + " ".join(f"{value:8.1f}" for value in means))
 
 
 def main() -> None:

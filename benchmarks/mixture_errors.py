@@ -16,7 +16,7 @@ for mixtures, and how many planner does.
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections import defaultdict
 from dataclasses import dataclass, fields
 from itertools import combinations, product
@@ -204,11 +204,14 @@ def has_experts(run: MeasuredRun, models: Models) -> bool:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", action="store_true")
+    every = parser.parse_args().pairs
     models = Models()
     unseen = [run for path in unseen_files() for run in read_runs(path)]
     runs, kept = with_parts([run for run in unseen if has_experts(run, models)])
     parts_table(runs, kept, models)
-    choices_table(runs, kept, models, "--pairs" in sys.argv[1:])
+    choices_table(runs, kept, models, every)
     between_table(models)
 
 

@@ -247,7 +247,9 @@ def predict(
     step, memory, fits = np.full(n, np.nan), np.full(n, np.nan), np.zeros(n, dtype=bool)
     chosen: dict[int, tuple[Estimate, int]] = {}
     for group in groups.values():
-        chosen |= _predict_group(group, models.models, runs, closed_form, step, memory, fits, reasons)
+        chosen |= _predict_group(group, models.models, runs, closed_form, memory, fits, reasons)
+    for row, (result, c) in chosen.items():
+        step[row], reasons[row] = result.step_time_s[c], ""
     return Predictions(
         runs=runs,
         step_time_s=step,
@@ -266,12 +268,11 @@ def _predict_group(
     models: list[Transformer],
     runs: list[MeasuredRun],
     closed_form: bool,
-    step: Array,
     memory: Array,
     fits: Any,
     reasons: list[str],
 ) -> dict[int, tuple[Estimate, int]]:
-    """Fill in a group's rows, and return which candidate was chosen for each.
+    """Return which candidate was chosen for each row of a group; fill in memory, what fits and which rule is broken.
 
     It is the fastest of a row's legal candidates that recompute and shard least. What recomputes nothing counts where
     it is likelier to fit than not. A row fits if one of its candidates does. Illegal ones are not estimated: their
@@ -303,7 +304,7 @@ def _predict_group(
     seen = np.where(np.char.startswith(whose, "first-rank"), result.first_rank_bytes, result.memory_bytes)
     seen = seen - np.where(list(map(of_allocator, whose)), group.framework.reserved_bytes, 0.0)
     for row, c in chosen.items():
-        step[row], memory[row], reasons[row] = result.step_time_s[c], seen[c], ""
+        memory[row] = seen[c]
     np.logical_or.at(fits, rows, result.fits)
     return {row: (result, c) for row, c in chosen.items()}
 
